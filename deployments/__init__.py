@@ -1,0 +1,1 @@
+"""The Ray Serve application: builder, ingress, detector, wire format, limits."""

@@ -1,0 +1,1 @@
+"""Everything about detectors, with no Ray in it: catalogue, families, bundles, engines."""

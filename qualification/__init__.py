@@ -1,0 +1,1 @@
+"""Qualification: gates, datasets, the AIPerf run, the driver actor and the report."""
