@@ -1,0 +1,99 @@
+"""What `serve_config.yaml` may say: the typed arguments of the two application builders.
+
+Every field is described here and nowhere else; an unknown or contradictory field is refused with
+its path.
+"""
+
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from models.catalogue import summary
+from models.errors import ConfigError
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Autoscaling(_Strict):
+    """Replicas that follow the load."""
+
+    min_replicas: int = Field(1, ge=1)
+    max_replicas: int = Field(ge=1)
+    target_ongoing_requests: float = Field(
+        2, gt=0, description="images in progress for each replica that the autoscaler aims at"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError("min_replicas is above max_replicas")
+        return self
+
+
+class Resources(_Strict):
+    """What Ray reserves for each replica."""
+
+    cpus: float = Field(
+        default=1, ge=0, description="CPUs reserved; the engine runs as many threads, at least one"
+    )
+    gpus: float = Field(default=0, ge=0, description="GPUs reserved, a fraction to share one")
+
+
+class ModelArgs(_Strict):
+    """Arguments of `deployments.app:build`: one served model. The application's name in
+    serve_config.yaml is the name clients give in `model`."""
+
+    checkpoint: str | None = Field(
+        None, description="id in the catalogue, or the absolute path of a checkpoint's YAML file"
+    )
+    bundle: str | None = Field(
+        None,
+        description="instead of a checkpoint: folder of a built bundle, absolute or under "
+        "DETSERVE_HOME/bundles",
+    )
+    engine: Literal["auto", "onnxruntime"] = Field(
+        "auto", description="auto takes the fastest engine this machine can run"
+    )
+    threshold: float | None = Field(
+        None, ge=0, le=1, description="smallest score returned; the checkpoint's own if left out"
+    )
+    replicas: int | None = Field(None, ge=1, description="fixed number of replicas; default 1")
+    autoscaling: Autoscaling | None = Field(None, description="instead of replicas")
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.checkpoint is None) == (self.bundle is None):
+            raise ValueError("give either checkpoint or bundle")
+        if self.replicas is not None and self.autoscaling is not None:
+            raise ValueError("give either replicas or autoscaling")
+        return self
+
+
+class IngressArgs(_Strict):
+    """Arguments of `deployments.app:ingress`: limits on what a request may ask for."""
+
+    replicas: int = Field(1, ge=1)
+    max_body_mb: float = Field(64, gt=0, description="request body in MiB; above it 413")
+    max_images: int = Field(32, ge=1, description="images in one request")
+    max_pixels: int = Field(
+        50_000_000, ge=1, description="pixels of one image, checked before it is decoded"
+    )
+    deadline_s: float = Field(60, gt=0, description="seconds until a request is given up with 504")
+
+
+Args = TypeVar("Args", bound=_Strict)
+
+
+def parse(kind: type[Args], args: dict[str, Any]) -> Args:
+    """`args` of serve_config.yaml as `kind`.
+
+    Raises:
+        ConfigError: naming every field that is wrong.
+    """
+    try:
+        return kind.model_validate(args)
+    except ValidationError as error:
+        raise ConfigError(f"serve_config.yaml, args: {summary(error)}") from error

@@ -1,0 +1,151 @@
+"""`Detector`: the replica that holds one engine; the same class for every family.
+
+Its Task call is `detect(encoded image) -> Detections`: decode, preprocess, engine, postprocess.
+Nothing of it runs on the replica's event loop: decoding runs in worker threads, the engine in a
+thread of its own.
+"""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from ray import serve
+
+from deployments.config import ModelArgs
+from models import bundle, catalogue, images, status
+from models.bundle import Bundle
+from models.detections import Detections
+from models.errors import DetserveError, ImageError
+from models.home import home
+from models.letterbox import Letterbox
+
+logger = logging.getLogger("ray.serve")
+
+# Threads that decode and letterbox while the engine works on another image.
+DECODERS = 2
+
+
+@dataclass
+class Task:
+    """Wall times of one Task call in milliseconds, `task_call_wall_ms` and its stages."""
+
+    task_call_wall_ms: float = 0.0
+    stages_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One image's detections with the names of their classes, and who made them."""
+
+    detections: Detections
+    labels: list[str]
+    bundle_digest: str
+    replica: str
+    task: Task
+
+
+class Detector:
+    """Opens (or first builds) its bundle and answers Task calls.
+
+    Raises:
+        SourceError, BundleError: the bundle cannot be built or is not what it was built as; the
+            replica then does not start and Serve reports the sentence.
+    """
+
+    def __init__(self, args: ModelArgs) -> None:
+        cv2.setNumThreads(1)  # the threads below are the parallelism
+        self._bundle = _open(args)
+        manifest = self._bundle.manifest
+        self._threshold = manifest.threshold if args.threshold is None else args.threshold
+        self._engine = self._bundle.engine(threads=max(1, int(args.resources.cpus)))
+        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+        self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        self._warm_up()
+        logger.info("%s: serving bundle %s", manifest.checkpoint, manifest.digest)
+
+    async def detect(self, image: bytes, max_pixels: int) -> TaskResult | ImageError:
+        """Detections on one encoded image.
+
+        A refused image is returned, not raised: it is the caller's mistake, and Serve logs what a
+        replica raises with a traceback.
+        """
+        loop = asyncio.get_running_loop()
+        task = Task()
+        try:
+            start, placed, canvas = await loop.run_in_executor(
+                self._decoders, self._prepare, image, max_pixels, task
+            )
+        except ImageError as error:
+            return error
+        detections = await loop.run_in_executor(
+            self._engine_thread, self._run, start, placed, canvas, task
+        )
+        manifest = self._bundle.manifest
+        labels = [manifest.labels[index] for index in detections.class_ids]
+        return TaskResult(detections, labels, manifest.digest, self._replica, task)
+
+    async def describe(self) -> dict[str, Any]:
+        """What is served, for /v1/models and the qualification report."""
+        manifest = self._bundle.manifest
+        record = await asyncio.to_thread(status.read, manifest.digest)
+        return {
+            **manifest.model_dump(mode="json", exclude={"files", "digest", "schema_version"}),
+            "bundle_digest": manifest.digest,
+            "threshold": self._threshold,
+            "qualification": {"status": status.Status.IMPLEMENTED}
+            if record is None
+            else record.model_dump(mode="json"),
+        }
+
+    async def verify_bundle(self) -> str | DetserveError:
+        """Read the bundle's files again: the digest, or the error that names what was changed.
+
+        Also an error when the folder now holds another bundle than the one in memory.
+        """
+        try:
+            found = await asyncio.to_thread(Bundle.open, self._bundle.folder)
+        except DetserveError as error:
+            return error
+        return found.manifest.digest
+
+    def _prepare(
+        self, image: bytes, max_pixels: int, task: Task
+    ) -> tuple[float, Letterbox, np.ndarray]:
+        start = time.perf_counter()
+        pixels = images.decode(image, max_pixels)
+        decoded = time.perf_counter()
+        placed, canvas = self._bundle.place(pixels)
+        task.stages_ms["decode"] = (decoded - start) * 1e3
+        task.stages_ms["preprocess"] = (time.perf_counter() - decoded) * 1e3
+        return start, placed, canvas
+
+    def _run(self, start: float, placed: Letterbox, canvas: np.ndarray, task: Task) -> Detections:
+        begun = time.perf_counter()
+        outputs = self._engine.infer(canvas)
+        inferred = time.perf_counter()
+        detections = self._bundle.decode(outputs, placed, self._threshold)
+        done = time.perf_counter()
+        task.stages_ms["engine"] = (inferred - begun) * 1e3
+        task.stages_ms["postprocess"] = (done - inferred) * 1e3
+        task.task_call_wall_ms = (done - start) * 1e3
+        return detections
+
+    def _warm_up(self) -> None:
+        """The first inference allocates and plans; no client should wait for that."""
+        grey = np.full((*self._bundle.manifest.canvas, 3), 114, np.uint8)
+        placed, canvas = self._bundle.place(grey)
+        self._run(time.perf_counter(), placed, canvas, Task())
+
+
+def _open(args: ModelArgs) -> Bundle:
+    if args.bundle is not None:
+        return Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
+    assert args.checkpoint is not None  # ModelArgs: either bundle or checkpoint
+    return bundle.ensure(catalogue.load(args.checkpoint), "onnxruntime", log=logger.info)

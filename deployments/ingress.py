@@ -1,0 +1,269 @@
+"""`Ingress`: the HTTP front. Checks, routing by model name, identity and wire format; no images
+are decoded here and no engine is held.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import orjson
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from deployments import wire
+from deployments.config import IngressArgs
+from deployments.detector import TaskResult
+from deployments.records import RecordWriter
+from deployments.registry import Model, Registry
+from models.errors import (
+    BodyTooLarge,
+    DeadlineExceeded,
+    DetectionFailed,
+    DetserveError,
+    ImageError,
+    MalformedRequest,
+    MethodNotAllowed,
+    ModelUnavailable,
+    Overloaded,
+    UnknownModel,
+    UnknownPath,
+)
+
+logger = logging.getLogger("ray.serve")
+
+CLIENT_LEFT = 499  # nginx's status for a client that closed the connection
+DESCRIBE_TIMEOUT_S = 5.0
+RETRY_AFTER_S = 1
+
+JSON = "application/json"
+BAD_REQUEST_ID = MalformedRequest(
+    "X-Request-ID must be 1 to 128 letters, digits or ._:/- and begin with a letter or digit"
+)
+
+Record = dict[str, Any]
+Handler = Callable[[Request, Record], Awaitable[Response]]
+
+
+class Ingress:
+    """Answers every HTTP request of the application."""
+
+    def __init__(self, limits: IngressArgs) -> None:
+        self._limits = limits
+        self._max_body = int(limits.max_body_mb * 1024**2)
+        self._registry = Registry()
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        self._records = RecordWriter(self._replica)
+        self._routes: dict[str, tuple[str, Handler]] = {
+            "/v1/infer": ("POST", self._infer),
+            "/v1/models": ("GET", self._models),
+            "/v1/metadata": ("GET", self._metadata),
+            "/v1/health/live": ("GET", self._live),
+            "/v1/health/ready": ("GET", self._ready),
+        }
+
+    async def __call__(self, request: Request) -> Response:
+        """One request to one answer and, for /v1/infer, exactly one record."""
+        start = time.perf_counter()
+        claimed = request.headers.get("x-request-id")
+        accepted = claimed is None or wire.REQUEST_ID.fullmatch(claimed)
+        request_id = claimed if claimed and accepted else uuid.uuid4().hex
+        record: Record = {"id": request_id, "time": time.time(), "status": CLIENT_LEFT}
+        try:
+            if not accepted:
+                response = _error(BAD_REQUEST_ID, request_id)
+            else:
+                response = await self._answer(request, request_id, record)
+            record["status"] = response.status_code
+        finally:  # also when Serve cancels the request because its client left
+            record |= {"replica": self._replica, "handler_ms": (time.perf_counter() - start) * 1e3}
+            if request.url.path == "/v1/infer":
+                self._records.write(record)
+        response.headers["x-request-id"] = request_id
+        return response
+
+    async def _answer(self, request: Request, request_id: str, record: Record) -> Response:
+        """The only place where errors become HTTP."""
+        try:
+            return await self._route(request, record)
+        except DetserveError as error:
+            record["error"] = error.code
+            return _error(error, request_id)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_LEFT)
+        except Exception:
+            logger.exception("request %s failed", request_id)
+            record["error"] = DetserveError.code
+            return _error(DetserveError("an internal error; the server's log has it"), request_id)
+
+    async def _route(self, request: Request, record: Record) -> Response:
+        route = self._routes.get(request.url.path)
+        if route is None:
+            raise UnknownPath(f"no such path; there are {', '.join(self._routes)}")
+        method, handler = route
+        if request.method != method:
+            raise MethodNotAllowed(f"this path takes {method}")
+        return await handler(request, record)
+
+    async def _infer(self, request: Request, record: Record) -> Response:
+        body = await self._body(request)
+        record["body_bytes"] = len(body)
+        parsed = await asyncio.to_thread(wire.parse_request, body, self._limits)
+        record |= {
+            "images": len(parsed.images),
+            "image_bytes": sum(map(len, parsed.images)),
+        }
+        model = await self._choose(parsed.model)
+        record["model"] = model.name
+        results = await self._detect(model, parsed.images, record)
+        content = wire.response(
+            model.name,
+            [(result.detections, result.labels) for result in results],
+            parsed.images_size_mb,
+        )
+        return Response(content, media_type=JSON)
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, given up as soon as its declared or streamed size passes the limit."""
+        refusal = BodyTooLarge(
+            f"the body is over {self._limits.max_body_mb:g} MiB, the most this server reads"
+        )
+        declared = request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > self._max_body:
+            raise refusal
+        chunks, size = [], 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > self._max_body:
+                raise refusal
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def _choose(self, name: str | None) -> Model:
+        model = await self._registry.find(name)
+        if model is None:
+            served = ", ".join(await self._registry.current()) or "no model at all"
+            asked = "no model of that name is" if name is not None else "`model` is needed:"
+            raise UnknownModel(f"{asked} served here; this server has {served}")
+        if not model.ready:
+            raise ModelUnavailable(f"{model.name} is not ready: {model.reason}")
+        return model
+
+    async def _detect(
+        self, model: Model, encoded: Sequence[bytes], record: Record
+    ) -> list[TaskResult]:
+        """One Task call for each image, all at once; Serve spreads them over the replicas."""
+        sent = time.perf_counter()
+        calls = [model.handle.detect.remote(data, self._limits.max_pixels) for data in encoded]
+        try:
+            async with asyncio.timeout(self._limits.deadline_s):
+                results = await asyncio.gather(*calls)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"no answer within {self._limits.deadline_s:g} s, the server's deadline"
+            ) from error
+        except BackPressureError as error:
+            raise Overloaded(f"every replica of {model.name} is busy and its queue full") from error
+        except (RayActorError, DeploymentUnavailableError) as error:
+            raise ModelUnavailable(f"a replica of {model.name} was lost; try again") from error
+        except Exception as error:
+            logger.exception("detection by %s failed", model.name)
+            raise DetectionFailed(f"{model.name} failed on this image") from error
+        finally:
+            for call in calls:
+                call.cancel()  # type: ignore[no-untyped-call]  # a call that is done stays so
+        waited = (time.perf_counter() - sent) * 1e3
+        for index, result in enumerate(results):
+            if isinstance(result, ImageError):
+                result.index = index
+                raise result
+        record |= {
+            "bundle_digest": results[0].bundle_digest,
+            "tasks": [
+                {
+                    "replica": result.replica,
+                    "task_call_wall_ms": result.task.task_call_wall_ms,
+                    # routing, transport and waiting for a free replica or thread
+                    "queue_ms": waited - result.task.task_call_wall_ms,
+                    "stages_ms": result.task.stages_ms,
+                }
+                for result in results
+            ],
+        }
+        return list(results)
+
+    async def _models(self, request: Request, record: Record) -> Response:
+        found = (await self._registry.current()).values()
+        return _json({"object": "list", "data": [await _entry(model) for model in found]})
+
+    async def _metadata(self, request: Request, record: Record) -> Response:
+        entries = [await _entry(model) for model in (await self._registry.current()).values()]
+        ready = [entry for entry in entries if entry["ready"]]
+        return _json(
+            {
+                "version": version("detserve"),
+                "modelInfo": [
+                    {
+                        "shortName": f"{entry['id']}:{entry['bundle_digest'][:12]}",
+                        "modelUrl": entry["root"],
+                    }
+                    for entry in ready
+                ],
+                "assetInfo": [],
+                "licenseInfo": {entry["id"]: entry["licence"] for entry in ready},
+            }
+        )
+
+    async def _live(self, request: Request, record: Record) -> Response:
+        return _json({"object": "health.response", "message": "live", "live": True})
+
+    async def _ready(self, request: Request, record: Record) -> Response:
+        models = await self._registry.current()
+        waiting = {model.name: model.reason for model in models.values() if not model.ready}
+        ready = bool(models) and not waiting
+        content: dict[str, Any] = {
+            "object": "health.response",
+            "message": "ready" if ready else "not ready",
+            "ready": ready,
+        }
+        if waiting:
+            content["waiting_for"] = waiting
+        return _json(content, status=200 if ready else 503)
+
+
+async def _entry(model: Model) -> dict[str, Any]:
+    """One model for /v1/models."""
+    entry: dict[str, Any] = {
+        "id": model.name,
+        "object": "model",
+        "owned_by": "detserve",
+        "ready": model.ready,
+    }
+    if not model.ready:
+        return entry | {"reason": model.reason}
+    try:
+        async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
+            described = await model.handle.describe.remote()
+    except (TimeoutError, RayActorError, DeploymentUnavailableError, BackPressureError):
+        return entry | {"ready": False, "reason": "its replica does not answer"}
+    return entry | {"root": described["checkpoint"], **described}
+
+
+def _json(content: dict[str, Any], status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status_code=status, media_type=JSON)
+
+
+def _error(error: DetserveError, request_id: str) -> Response:
+    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, Overloaded) else None
+    return Response(
+        wire.error_body(error, request_id),
+        status_code=error.status,
+        headers=headers,
+        media_type=JSON,
+    )

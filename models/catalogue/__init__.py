@@ -1,0 +1,127 @@
+"""The catalogue: one YAML file a checkpoint, validated here and nowhere else.
+
+A file names published weights at a pinned revision, the family that runs them, and what counts as
+right for them. Adding a checkpoint to a family is adding a file to this folder.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from models.errors import CatalogueError
+from models.family import family_names
+from models.labels import LABEL_SETS
+from models.sources import Source
+
+FOLDER = Path(__file__).parent
+
+
+class _Strict(BaseModel):
+    # our own files: an unknown field is a mistake and is refused with its path
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PagesDataset(_Strict):
+    """Document pages drawn by qualification/datasets/pages.py."""
+
+    type: Literal["pages"]
+
+
+class CocoDataset(_Strict):
+    """A folder with `images/` and `instances.json` in COCO's format."""
+
+    type: Literal["coco"]
+    folder: str = Field(description="folder under DETSERVE_DATA")
+    labels: dict[str, str] | None = Field(
+        None,
+        description="checkpoint label -> dataset category; labels that are not listed are left "
+        "out. Without it, labels and categories of the same name belong together.",
+    )
+
+
+class Gates(_Strict):
+    """What the dataset gate demands; the owning criteria are the family's."""
+
+    map_drop: float = Field(
+        ge=0, le=1, description="how far mAP@[.50:.95] and mAP@.50 may each be below the reference"
+    )
+    reference_floor: float = Field(
+        gt=0, le=1, description="mAP@[.50:.95] that the reference itself must reach"
+    )
+
+
+class Checkpoint(_Strict):
+    """Published weights at a pinned revision, and how to run and judge them."""
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="the checkpoint's name")
+    title: str = Field(description="what it detects, in one line")
+    family: str = Field(description="folder under models/families/")
+    source: Annotated[Source, Field(description="where the published files come from")]
+    licence: str = Field(description="licence of the weights, shown when they are fetched")
+    canvas: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] = Field(
+        description="height and width of the network's input in pixels"
+    )
+    precision: Literal["fp32"] = Field(description="effective precision of the engine")
+    labels: tuple[str, ...] = Field(
+        min_length=1, description="by class id: a list, or the name of a set in models/labels.py"
+    )
+    threshold: float = Field(ge=0, le=1, description="smallest score that is returned")
+    dataset: Annotated[PagesDataset | CocoDataset, Field(discriminator="type")] | None = Field(
+        None, description="images with ground truth for the owning case and the dataset gate"
+    )
+    gates: Gates | None = Field(None, description="required with a dataset")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_labels(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(name := value.get("labels"), str):
+            if name not in LABEL_SETS:
+                raise ValueError(f"labels: no set {name!r}; there are {sorted(LABEL_SETS)}")
+            return value | {"labels": LABEL_SETS[name]}
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.family not in family_names():
+            raise ValueError(f"family: no {self.family!r}; there are {family_names()}")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels: a label stands twice")
+        if (self.dataset is None) != (self.gates is None):
+            raise ValueError("dataset and gates belong together: give both or neither")
+        return self
+
+
+def load(checkpoint: str) -> Checkpoint:
+    """The checkpoint of that id, or of that path when it ends in `.yaml`.
+
+    Raises:
+        CatalogueError: there is none, or the file is not valid; the sentence names the field.
+    """
+    path = Path(checkpoint) if checkpoint.endswith(".yaml") else FOLDER / f"{checkpoint}.yaml"
+    if not path.is_file():
+        raise CatalogueError(
+            f"no checkpoint {checkpoint!r} in the catalogue; there are {', '.join(known())}"
+        )
+    try:
+        return Checkpoint.model_validate(yaml.safe_load(path.read_text()))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise CatalogueError(f"{path.name}: {summary(error)}") from error
+
+
+def known() -> list[str]:
+    """Ids of the catalogue, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def summary(error: Exception) -> str:
+    """A validation error as one line: each field's path and what is wrong with it."""
+    if not isinstance(error, ValidationError):
+        return " ".join(str(error).split())
+    problems: Sequence[Any] = error.errors()
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+        for problem in problems
+    )

@@ -1,0 +1,63 @@
+"""Engines: run tensors, know nothing of images.
+
+One small interface, so that a family sees no difference between back ends.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
+
+from models.errors import BundleError
+from models.graph import IMAGE, OUTPUTS
+
+
+class Engine(Protocol):
+    """Runs one canvas at a time; not thread-safe, so each replica gives it a thread of its own."""
+
+    name: str
+
+    def infer(self, image: np.ndarray) -> dict[str, np.ndarray]:
+        """image: uint8 [1, H, W, 3] RGB canvas. Returns `boxes` float32 [1, A, 4] xyxy in canvas
+        pixels, `scores` float32 [1, A] and `class_ids` int32 [1, A]."""
+        ...
+
+
+class OnnxRuntimeEngine:
+    """ONNX Runtime on the CPU.
+
+    threads: worker threads of one inference. The same bundle, thread count and machine give the
+    same bits, which native/HTTP identity relies on.
+
+    Raises:
+        BundleError: ONNX Runtime cannot load the file.
+    """
+
+    name = "onnxruntime"
+
+    def __init__(self, path: Path, *, threads: int) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime has no common base below Exception
+            raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
+
+    @property
+    def canvas(self) -> tuple[int, int]:
+        """(height, width) of the input in pixels."""
+        _, height, width, _ = self._session.get_inputs()[0].shape
+        return height, width
+
+    def infer(self, image: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(OUTPUTS, self._session.run(OUTPUTS, {IMAGE: image}), strict=True))
+
+
+def engine_version(name: str) -> str:
+    """Version of the library behind the engine of that name."""
+    versions: dict[str, str] = {"onnxruntime": onnxruntime.__version__}
+    return versions[name]

@@ -1,0 +1,80 @@
+"""`Family`: what one detector architecture owns.
+
+Everything that differs between architectures hides behind this interface; shared code never asks
+which family it holds. A family is one folder under `models/families/` whose module exposes
+`FAMILY`; docs/adding-a-model.md says how to write one.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import onnx
+
+from models import families
+from models.criteria import Criteria
+from models.detections import Detections
+from models.letterbox import Letterbox
+
+
+class Reference(Protocol):
+    """The published model, run without any part of the served path."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """By class id, from the published model itself where it names them."""
+        ...
+
+    def __call__(self, image: bytes, threshold: float) -> Detections:
+        """image: an encoded JPEG or PNG."""
+        ...
+
+
+class Family(Protocol):
+    """Preprocessing, graph, decoding, suppression, reference and criteria of an architecture."""
+
+    criteria: Criteria  # the owning case: how close to the reference is right
+
+    def export(
+        self, files: Mapping[str, Path], canvas: tuple[int, int], labels: Sequence[str]
+    ) -> onnx.ModelProto:
+        """The graph of a bundle (uint8 canvas in, one box an anchor out; see models/graph.py).
+
+        Raises:
+            BundleError: the files are not a checkpoint of this family, canvas and label list.
+        """
+        ...
+
+    def place(self, source: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
+        """Where an image of `source` (height, width) lies on the canvas."""
+        ...
+
+    def decode(
+        self, outputs: Mapping[str, np.ndarray], placed: Letterbox, threshold: float
+    ) -> Detections:
+        """The engine's outputs for one canvas as detections on the source image."""
+        ...
+
+    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
+        """The family's independent reference. Needs the extra `qualify`."""
+        ...
+
+
+def family_names() -> list[str]:
+    """Names of the families there are, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(families.__path__))
+
+
+def family(name: str) -> Family:
+    """The family of that name; `name` comes from a validated checkpoint."""
+    found: Family = importlib.import_module(f"models.families.{name}").FAMILY
+    return found
+
+
+def family_sources(name: str) -> list[Path]:
+    """The Python files that decide what a bundle of this family holds, sorted."""
+    here = Path(__file__).parent
+    return [here / "graph.py", *sorted((here / "families" / name).glob("*.py"))]

@@ -1,0 +1,48 @@
+"""How far a bundle has been proved, and the record of it.
+
+Statuses are never mixed up: each step needs the one before. The record belongs to a bundle's
+digest, so a changed bundle has none.
+"""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from models.home import home
+
+
+class Status(StrEnum):
+    PLANNED = "planned"  # in the catalogue
+    IMPLEMENTED = "implemented"  # its bundle is built, verified and answers
+    FAMILY_VALIDATED = "family-validated"  # owning case and dataset gates passed
+    AIPERF_QUALIFIED = "aiperf-qualified"  # native/HTTP identity and AIPerf passed too
+
+
+class QualificationRecord(BaseModel):
+    """The outcome of the latest campaign on a bundle."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    status: Status
+    run: str
+    date: str
+
+
+def read(bundle_digest: str) -> QualificationRecord | None:
+    """The record of that bundle, or None when no campaign has judged it."""
+    path = _path(bundle_digest)
+    return QualificationRecord.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+
+def write(bundle_digest: str, record: QualificationRecord) -> None:
+    path = _path(bundle_digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(f".{os.getpid()}")
+    scratch.write_text(record.model_dump_json(indent=1))
+    os.replace(scratch, path)
+
+
+def _path(bundle_digest: str) -> Path:
+    return home() / "qualification" / f"{bundle_digest}.json"
