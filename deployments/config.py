@@ -46,7 +46,7 @@ class ModelArgs(_Strict):
     serve_config.yaml is the name clients give in `model`."""
 
     checkpoint: str | None = Field(
-        None, description="id in the catalogue, or the absolute path of a checkpoint's YAML file"
+        None, description="id in the catalogue; its bundle is built at start when there is none"
     )
     bundle: str | None = Field(
         None,

@@ -1,7 +1,8 @@
 """The catalogue: one YAML file a checkpoint, validated here and nowhere else.
 
 A file names published weights at a pinned revision, the family that runs them, and what counts as
-right for them. Adding a checkpoint to a family is adding a file to this folder.
+right for them. Adding a checkpoint to a family is adding a file to this folder or, without a
+checkout, to DETSERVE_HOME/catalogue.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from models.errors import CatalogueError
 from models.family import family_names
+from models.home import home
 from models.labels import LABEL_SETS
 from models.sources import Source
 
@@ -69,10 +71,10 @@ class Checkpoint(_Strict):
         min_length=1, description="by class id: a list, or the name of a set in models/labels.py"
     )
     threshold: float = Field(ge=0, le=1, description="smallest score that is returned")
-    dataset: Annotated[PagesDataset | CocoDataset, Field(discriminator="type")] | None = Field(
-        None, description="images with ground truth for the owning case and the dataset gate"
+    dataset: Annotated[PagesDataset | CocoDataset, Field(discriminator="type")] = Field(
+        description="images with ground truth for the owning case and the dataset gate"
     )
-    gates: Gates | None = Field(None, description="required with a dataset")
+    gates: Gates
 
     @model_validator(mode="before")
     @classmethod
@@ -89,31 +91,37 @@ class Checkpoint(_Strict):
             raise ValueError(f"family: no {self.family!r}; there are {family_names()}")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels: a label stands twice")
-        if (self.dataset is None) != (self.gates is None):
-            raise ValueError("dataset and gates belong together: give both or neither")
         return self
 
 
 def load(checkpoint: str) -> Checkpoint:
-    """The checkpoint of that id, or of that path when it ends in `.yaml`.
+    """The checkpoint of that id.
 
     Raises:
         CatalogueError: there is none, or the file is not valid; the sentence names the field.
     """
-    path = Path(checkpoint) if checkpoint.endswith(".yaml") else FOLDER / f"{checkpoint}.yaml"
-    if not path.is_file():
+    path = _files().get(checkpoint)
+    if path is None:
         raise CatalogueError(
             f"no checkpoint {checkpoint!r} in the catalogue; there are {', '.join(known())}"
         )
     try:
-        return Checkpoint.model_validate(yaml.safe_load(path.read_text()))
+        loaded = Checkpoint.model_validate(yaml.safe_load(path.read_text()))
     except (ValidationError, yaml.YAMLError) as error:
         raise CatalogueError(f"{path.name}: {summary(error)}") from error
+    if loaded.id != checkpoint:
+        raise CatalogueError(f"{path.name}: id: must be the file's name, {checkpoint!r}")
+    return loaded
 
 
 def known() -> list[str]:
     """Ids of the catalogue, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    folders = (home() / "catalogue", FOLDER)
+    return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
 
 
 def summary(error: Exception) -> str:

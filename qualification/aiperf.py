@@ -1,0 +1,176 @@
+"""Runs the published AIPerf against the live application, and reads what it recorded.
+
+AIPerf decides nothing here: it exits 0 when requests failed and takes `{"data": [{}]}` for a
+success, so its raw records are read and every response is checked by the gates.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from deployments import records
+from qualification.client import data_url
+from qualification.datasets.coco import DatasetImage
+
+WARM_UP = 5
+MEASURED = 50
+TIMEOUT_S = 900
+
+
+class AIPerfRow(BaseModel):
+    """One request of AIPerf's raw records.
+
+    image: name of the dataset image it sent, found by the payload itself.
+    """
+
+    request_id: str
+    phase: str
+    image: str | None
+    status: int
+    body: str
+    latency_ms: float
+    start_ns: int
+    end_ns: int
+
+
+class AIPerfEvidence(BaseModel):
+    """A whole run: the client's rows, and the server's records under the same request ids."""
+
+    command: list[str]
+    expected: int
+    rows: list[AIPerfRow]
+    records: dict[str, list[dict[str, Any]]]
+    problems: list[str]  # what AIPerf itself reports as failed
+
+
+def run(
+    *,
+    url: str,
+    model: str,
+    images: Sequence[DatasetImage],
+    folder: Path,
+    progress: Callable[[int, int], None],
+) -> AIPerfEvidence:
+    """5 warm-up and 50 measured requests at concurrency 1, one image a request.
+
+    folder: holds AIPerf's own files afterwards; `artifacts` in it must not exist, because AIPerf
+    merges what an earlier run left.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # data URLs, since AIPerf encodes the files it is given anew
+    urls = {image.name: data_url(image.path.read_bytes()) for image in images}
+    inputs = folder / "inputs.jsonl"
+    with inputs.open("w") as file:
+        for name, encoded in urls.items():
+            file.write(json.dumps({"session_id": name, "images": [encoded]}) + "\n")
+    command = _command(url, model)
+    started = time.time()
+    with (
+        (folder / "aiperf.log").open("w") as log,
+        # AIPerf's sockets need a short path, and a killed run leaves files behind
+        tempfile.TemporaryDirectory(prefix="ap", dir="/tmp") as scratch,
+    ):
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": scratch},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            exit_code = process.wait(TIMEOUT_S)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    progress(WARM_UP + MEASURED, WARM_UP + MEASURED)
+    artifacts = folder / "artifacts"
+    by_payload = {hashlib.sha256(value.encode()).hexdigest(): name for name, value in urls.items()}
+    rows = _rows(artifacts, by_payload)
+    ids = {row.request_id for row in rows}
+    joined: dict[str, list[dict[str, Any]]] = {}
+    for record in records.read(since=started):
+        if record["id"] in ids:
+            joined.setdefault(record["id"], []).append(record)
+    # the payloads are the dataset's images again, 40 % larger
+    for copy in (inputs, artifacts / "inputs.json", *artifacts.glob("profile_export_raw.jsonl")):
+        copy.unlink(missing_ok=True)
+    return AIPerfEvidence(
+        command=command,
+        expected=WARM_UP + MEASURED,
+        rows=rows,
+        records=joined,
+        problems=_problems(artifacts, exit_code),
+    )
+
+
+def _command(url: str, model: str) -> list[str]:
+    return [
+        str(Path(sys.executable).with_name("aiperf")),
+        "profile",
+        *("--model", model, "--url", url),
+        *("--endpoint-type", "image_retrieval", "--endpoint", "/v1/infer"),
+        *("--input-file", "inputs.jsonl", "--custom-dataset-type", "single_turn"),
+        *("--concurrency", "1"),
+        *("--warmup-request-count", str(WARM_UP), "--request-count", str(MEASURED)),
+        *("--random-seed", "1", "--extra-inputs", f"model:{model}"),
+        *("--export-level", "raw", "--export-http-trace"),
+        *("--no-gpu-telemetry", "--no-server-metrics", "--ui", "none"),
+        *("--request-timeout-seconds", "60", "--artifact-dir", "artifacts"),
+    ]
+
+
+def _rows(artifacts: Path, by_payload: dict[str, str]) -> list[AIPerfRow]:
+    path = artifacts / "profile_export_raw.jsonl"
+    if not path.is_file():  # AIPerf merges no raw file when every request failed
+        return []
+    rows = []
+    for line in path.read_bytes().splitlines():
+        row = orjson.loads(line)
+        metadata = row["metadata"]
+        sent = row["payload"]["input"][0]["url"]
+        responses = row.get("responses") or []
+        start, end = metadata["request_start_ns"], metadata["request_end_ns"]
+        rows.append(
+            AIPerfRow(
+                request_id=metadata["x_request_id"],
+                phase=metadata["benchmark_phase"],
+                image=by_payload.get(hashlib.sha256(sent.encode()).hexdigest()),
+                status=row.get("status") or 0,
+                body=responses[0].get("text") or "" if responses else "",
+                latency_ms=(end - start) / 1e6,
+                start_ns=start,
+                end_ns=end,
+            )
+        )
+    return sorted(rows, key=lambda row: row.start_ns)
+
+
+def _problems(artifacts: Path, exit_code: int) -> list[str]:
+    """What AIPerf's own files say went wrong, besides single requests."""
+    problems = [f"AIPerf ended with exit code {exit_code}"] if exit_code else []
+    summary_file = artifacts / "profile_export_aiperf.json"
+    if not summary_file.is_file():
+        return [*problems, "AIPerf wrote no summary: see aiperf.log"]
+    summary = json.loads(summary_file.read_text())
+    if summary.get("was_cancelled") or not summary.get("is_complete"):
+        problems.append("AIPerf says the run was cancelled or is not complete")
+    counted = summary.get("request_count", {}).get("avg")
+    if counted != MEASURED:
+        problems.append(f"AIPerf counts {counted} successes of {MEASURED}")
+    for line in (artifacts / "profile_export.jsonl").read_bytes().splitlines():
+        row = orjson.loads(line)
+        if row.get("error"):
+            request_id = row["metadata"]["x_request_id"]
+            problems.append(f"request {request_id}: AIPerf reports {row['error'].get('type')}")
+    return problems

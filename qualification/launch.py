@@ -1,0 +1,121 @@
+"""Starts the application a campaign judges, by the very command its users type."""
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ray
+import yaml
+from ray import serve
+
+from models.errors import QualificationError
+from qualification.client import Client
+
+READY_TIMEOUT_S = 900
+POLL_S = 1.0
+NAMESPACE = "detserve"
+
+Log = Callable[[str], None]
+
+
+@contextmanager
+def application(config: Path, log: Log) -> Iterator[str]:
+    """`serve run CONFIG` in a Ray cluster of its own; yields the application's URL and takes
+    everything down again.
+
+    Raises:
+        QualificationError: the port is taken, or `serve run` fails.
+    """
+    options = (yaml.safe_load(config.read_text()) or {}).get("http_options") or {}
+    host, port = options.get("host", "0.0.0.0"), options.get("port", 8000)
+    # a Serve that was killed leaves its HAProxy on the port, and that would answer for ours
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise QualificationError(
+                f"something answers on port {port} already; stop it, or qualify the running "
+                f"application with --address"
+            )
+    log(f"starting Ray and the application of {config.name}")
+    ray.init(
+        num_cpus=os.cpu_count(),
+        include_dashboard=False,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    try:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("serve"), "run", "--non-blocking", config],
+            env={**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise QualificationError(f"`serve run {config.name}` failed:\n{done.stderr[-2000:]}")
+        yield f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+    finally:
+        log("stopping the application")
+        serve.shutdown()
+        ray.shutdown()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def running(address: str, url: str) -> Iterator[str]:
+    """A running application: `address` of its Ray cluster, `url` of its HTTP front.
+
+    Raises:
+        QualificationError: there is no such cluster.
+    """
+    try:
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except ConnectionError as error:
+        raise QualificationError(f"no Ray cluster at {address!r}: is the server up?") from error
+    try:
+        yield url
+    finally:
+        ray.shutdown()  # type: ignore[no-untyped-call]
+
+
+def wait_until_settled(url: str, models: list[str] | None, log: Log) -> dict[str, dict[str, Any]]:
+    """`/v1/models` by name, once every model (of `models`, or all) is ready or has failed.
+
+    Raises:
+        QualificationError: that takes longer than 15 minutes.
+    """
+    client, said = Client(url), ""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        entries = _entries(client)
+        if entries is not None:
+            asked = entries if models is None else {m: entries[m] for m in models if m in entries}
+            waiting = sorted(
+                name for name, entry in asked.items() if entry.get("reason") == "starting"
+            )
+            if entries and not waiting:
+                return entries
+            if (saying := ", ".join(waiting)) != said:
+                log(f"waiting for {saying}")
+                said = saying
+        time.sleep(POLL_S)
+    raise QualificationError(f"the application was not ready after {READY_TIMEOUT_S} s: {said}")
+
+
+def _entries(client: Client) -> dict[str, dict[str, Any]] | None:
+    """None while nothing answers yet."""
+    try:
+        status, document = client.get("/v1/models")
+    except (httpx.HTTPError, ValueError):
+        return None
+    listed: Any = document.get("data")
+    return {entry["id"]: entry for entry in listed} if status == 200 else None

@@ -1,0 +1,66 @@
+"""mAP by pycocotools, the published implementation of COCO's metric."""
+
+import contextlib
+import copy
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pydantic import BaseModel
+
+from qualification.datasets.coco import Dataset
+from qualification.evidence import Seen
+
+
+class MeanAP(BaseModel):
+    """COCO's averages over classes and recall, 0..1 (pycocotools `stats[0]` and `stats[1]`;
+    areas all, 100 detections for each class and image)."""
+
+    map: float  # mAP@[.50:.95]
+    map50: float  # mAP@.50
+    scored_boxes: int  # boxes whose label is a category of the dataset
+
+
+def mean_ap(
+    dataset: Dataset, seen: Sequence[Seen], labels: Mapping[str, str] | None = None
+) -> MeanAP:
+    """mAP of the detections on the dataset.
+
+    labels: checkpoint label -> dataset category; boxes of other labels are left out. None: labels
+    and categories of the same name belong together. No scored box at all is a mAP of 0.
+    """
+    from pycocotools.coco import COCO  # type: ignore[import-untyped]
+    from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped]
+
+    categories = {
+        category["name"]: category["id"] for category in dataset.ground_truth["categories"]
+    }
+    ids = {image.name: image.id for image in dataset.images}
+    rows = []
+    for one in seen:
+        for box, score, label in zip(
+            one.detections.boxes.astype(float), one.detections.scores, one.labels, strict=True
+        ):
+            name = label if labels is None else labels.get(label)
+            if name in categories:
+                x_min, y_min, x_max, y_max = box.tolist()
+                rows.append(
+                    {
+                        "image_id": ids[one.image],
+                        "category_id": categories[name],
+                        "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+                        "score": float(score),
+                    }
+                )
+    if not rows:  # pycocotools cannot load an empty list
+        return MeanAP(map=0, map50=0, scored_boxes=0)
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = copy.deepcopy(dataset.ground_truth)
+        truth.createIndex()
+        evaluation = COCOeval(truth, truth.loadRes(rows), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    first, second = (float(np.maximum(value, 0)) for value in evaluation.stats[:2])
+    return MeanAP(map=first, map50=second, scored_boxes=len(rows))

@@ -1,0 +1,153 @@
+"""The report: one table of verdicts, and `report.md` that explains each model's outcome."""
+
+from collections.abc import Sequence
+
+from qualification.gates import Gate
+from qualification.results import ModelRow, Percentiles, Results
+
+COLUMNS = (
+    "model",
+    "status",
+    "owning case",
+    "mAP native / reference",
+    "mAP50 native / reference",
+    "native = HTTP",
+    "AIPerf verified",
+    "errors",
+    "missing joins",
+    "client p50 / p95 ms",
+    "Task p50 / p95 ms",
+    "images/s",
+)
+
+
+def table_rows(results: Results) -> list[list[str]]:
+    """The verdict table's cells, one row a model, in the order of `COLUMNS`."""
+    return [_cells(row) for row in results.rows]
+
+
+def text_table(results: Results) -> str:
+    """The verdicts for a terminal: two columns for each model, since twelve do not fit."""
+    blocks = []
+    for row, cells in zip(results.rows, table_rows(results), strict=True):
+        lines = [f"{'PASS' if row.passed else 'FAIL'}  {row.model}"]
+        lines += [f"  {name:<26}{cell}" for name, cell in zip(COLUMNS[1:], cells[1:], strict=True)]
+        lines += [f"  gate {gate.name} FAILED: {gate.detail}" for gate in failed(row)]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def markdown(results: Results) -> str:
+    """`report.md`."""
+    verdict = "every model passed" if results.passed else "NOT every model passed"
+    lines = [
+        f"# Qualification {results.run}: {verdict}",
+        "",
+        f"Started {results.started}. Reproduce with `{results.command}`.",
+        "",
+        _line(COLUMNS),
+        _line(["---"] * len(COLUMNS)),
+        *map(_line, table_rows(results)),
+        "",
+    ]
+    for row in results.rows:
+        lines += _section(row)
+    lines += ["## Environment", ""]
+    environment = results.environment
+    lines += [
+        f"- {environment.cpu}, {environment.cores} cores, {environment.memory_gib:g} GiB, "
+        f"{environment.platform}",
+        f"- GPUs: {', '.join(environment.gpus) or 'none'}",
+        f"- Python {environment.python}; "
+        + ", ".join(f"{name} {version}" for name, version in environment.packages.items()),
+        f"- commit {environment.git_commit or 'unknown'}"
+        + (", with uncommitted changes" if environment.git_diff_sha256 else ""),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def failed(row: ModelRow) -> list[Gate]:
+    return [gate for gate in row.gates if not gate.passed]
+
+
+def _cells(row: ModelRow) -> list[str]:
+    gates = {gate.name: gate for gate in row.gates}
+
+    def measured(gate: str, form: str) -> str:
+        return form.format(**gates[gate].measured) if gate in gates else "not run"
+
+    return [
+        row.model,
+        row.status.value,
+        _verdict(gates.get("owning-case")),
+        measured("map", "{native:.4f} / {reference:.4f} ") + _verdict(gates.get("map"), ""),
+        measured("map50", "{native:.4f} / {reference:.4f} ") + _verdict(gates.get("map50"), ""),
+        measured("identity", "{identical}/{images}"),
+        measured("aiperf-responses", "{verified}/{responses}"),
+        measured("aiperf-errors", "{errors}"),
+        measured("aiperf-joins", "{missing_or_double}"),
+        _milliseconds(row.performance.client if row.performance else None),
+        _milliseconds(row.performance.task_call_wall if row.performance else None),
+        f"{row.performance.images_per_s:.2f}" if row.performance else "not run",
+    ]
+
+
+def _verdict(gate: Gate | None, absent: str = "not run") -> str:
+    if gate is None:
+        return absent
+    return "pass" if gate.passed else "FAIL"
+
+
+def _milliseconds(value: Percentiles | None) -> str:
+    return f"{value.p50_ms:.1f} / {value.p95_ms:.1f}" if value else "not run"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").strip() for cell in cells) + " |"
+
+
+def _section(row: ModelRow) -> list[str]:
+    lines = [f"## {row.model}: {row.status.value}", ""]
+    if row.bundle_digest:
+        lines += [
+            f"Checkpoint `{row.checkpoint}` (family {row.family}), {row.engine} {row.precision}, "
+            f"bundle `{row.bundle_digest}`.",
+            "",
+        ]
+    if row.dataset and row.images:
+        lines += [
+            f"Dataset {row.dataset.name}: {row.images.count} images, digest "
+            f"`{row.dataset.digest[:16]}`, {row.images.bytes_min / 1e3:.0f} to "
+            f"{row.images.bytes_max / 1e3:.0f} kB (median {row.images.bytes_median / 1e3:.0f}).",
+            "",
+        ]
+    lines += [_line(["gate", "verdict", "needed", "measured", "remark"]), _line(["---"] * 5)]
+    for gate in row.gates:
+        measured = ", ".join(f"{name} {_short(value)}" for name, value in gate.measured.items())
+        lines.append(_line([gate.name, _verdict(gate), gate.needed, measured, gate.detail]))
+    lines += [_line([stage, "not run", "", "", "an earlier gate failed"]) for stage in row.not_run]
+    lines.append("")
+    if row.performance:
+        parts = {
+            "client": row.performance.client,
+            "handler": row.performance.handler,
+            "queue": row.performance.queue,
+            "task_call_wall": row.performance.task_call_wall,
+            **{f"stage {name}": value for name, value in row.performance.stages.items()},
+        }
+        lines += [_line(["latency, ms", "p50", "p95"]), _line(["---"] * 3)]
+        lines += [
+            _line([name, f"{part.p50_ms:.2f}", f"{part.p95_ms:.2f}"])
+            for name, part in parts.items()
+        ]
+        lines.append("")
+    lines += [f"![detections of {row.model}]({picture})" for picture in row.pictures]
+    lines.append("")
+    return lines
+
+
+def _short(value: float | int | str | bool | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)[:12]
