@@ -44,13 +44,7 @@ def application(config: Path, log: Log) -> Iterator[str]:
                 f"application with --address"
             )
     log(f"starting Ray and the application of {config.name}")
-    ray.init(
-        num_cpus=os.cpu_count(),
-        include_dashboard=False,
-        namespace=NAMESPACE,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    _connect(num_cpus=os.cpu_count(), include_dashboard=False)
     try:
         done = subprocess.run(
             [Path(sys.executable).with_name("serve"), "run", "--non-blocking", config],
@@ -64,8 +58,8 @@ def application(config: Path, log: Log) -> Iterator[str]:
         yield f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
     finally:
         log("stopping the application")
-        serve.shutdown()
-        ray.shutdown()  # type: ignore[no-untyped-call]
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()
 
 
 @contextmanager
@@ -76,15 +70,17 @@ def running(address: str, url: str) -> Iterator[str]:
         QualificationError: there is no such cluster.
     """
     try:
-        ray.init(
-            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
-        )
+        _connect(address=address)
     except ConnectionError as error:
         raise QualificationError(f"no Ray cluster at {address!r}: is the server up?") from error
     try:
         yield url
     finally:
-        ray.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()
+
+
+def _connect(**options: Any) -> None:
+    ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 def wait_until_settled(url: str, models: list[str] | None, log: Log) -> dict[str, dict[str, Any]]:
