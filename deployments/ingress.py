@@ -57,8 +57,9 @@ class Ingress:
     def __init__(self, limits: IngressArgs) -> None:
         self._limits = limits
         self._max_body = int(limits.max_body_mb * 1024**2)
-        self._registry = Registry()
-        self._replica = serve.get_replica_context().replica_id.unique_id
+        context = serve.get_replica_context()
+        self._registry = Registry(own=context.app_name)
+        self._replica = context.replica_id.unique_id
         self._records = RecordWriter(self._replica)
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/infer": ("POST", self._infer),

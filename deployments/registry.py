@@ -1,13 +1,12 @@
 """Which models the running Serve instance has, found by asking Serve.
 
-The ingress needs no list of models: every application with a `Detector` deployment is one, under
-the application's name. So adding a model to serve_config.yaml is the whole change.
+The ingress needs no list of models: every application but its own is one, under the
+application's name. So adding a model to serve_config.yaml is the whole change.
 """
 
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -31,9 +30,13 @@ class Model:
 
 
 class Registry:
-    """The configured models, refreshed from Serve's controller at most every `FRESH_S`."""
+    """The configured models, refreshed from Serve's controller at most every `FRESH_S`.
 
-    def __init__(self) -> None:
+    own: name of the ingress's application.
+    """
+
+    def __init__(self, own: str) -> None:
+        self._own = own
         self._models: dict[str, Model] = {}
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
@@ -47,8 +50,7 @@ class Registry:
                 self._models = {
                     name: _model(name, application, self._models.get(name))
                     for name, application in sorted(status.applications.items())
-                    if DETECTOR in application.deployments
-                    and application.status != ApplicationStatus.DELETING
+                    if name != self._own and application.status != ApplicationStatus.DELETING
                 }
                 self._read_at = time.monotonic()
         return self._models
@@ -75,8 +77,12 @@ def _choose(models: dict[str, Model], name: str | None) -> Model | None:
 
 
 def _model(name: str, application: ApplicationStatusOverview, known: Model | None) -> Model:
-    detector = application.deployments[DETECTOR]
-    running = sum(n for state, n in detector.replica_states.items() if state == "RUNNING")
+    running = sum(
+        count
+        for deployment in application.deployments.values()  # none while Serve still builds it
+        for state, count in deployment.replica_states.items()
+        if state == "RUNNING"
+    )
     ready = running > 0 or application.status == ApplicationStatus.RUNNING
     return Model(
         name,
@@ -88,8 +94,8 @@ def _model(name: str, application: ApplicationStatusOverview, known: Model | Non
 
 def _reason(application: ApplicationStatusOverview) -> str:
     """Why a model is not ready, in one sentence without paths or tracebacks."""
-    messages: list[Any] = [application.deployments[DETECTOR].message, application.message]
-    for message in messages:
+    messages = [deployment.message for deployment in application.deployments.values()]
+    for message in (*messages, application.message):
         # the last line of a traceback reads "models.errors.BundleMismatch: what is wrong"
         for line in reversed(str(message or "").splitlines()):
             kind, colon, sentence = line.strip().partition(": ")

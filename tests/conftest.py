@@ -140,6 +140,16 @@ def http(application: Application) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def native(application: Application) -> Iterator[Any]:
+    """Served models without HTTP (tests/native.py)."""
+    from tests.native import Native
+
+    models = Native()
+    yield models
+    models.close()
+
+
+@pytest.fixture(scope="session")
 def run_script() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run one of scripts/ as a user does; output is captured as text."""
 

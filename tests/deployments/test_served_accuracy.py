@@ -9,7 +9,7 @@ from qualification.client import Client
 from qualification.datasets import coco
 from qualification.evidence import Seen, WireBox, difference, parse_response
 from qualification.mean_ap import mean_ap
-from tests.native import NativeModel, wire_to_seen
+from tests.native import wire_to_seen
 
 pytestmark = pytest.mark.slow
 
@@ -32,39 +32,39 @@ LAYOUT_TO_PUBLAYNET = {
     ],
 )
 def test_map_over_http_on_coco(
-    application, data: Path, checkpoint: str, threshold: float, expected_map, expected_map50
+    application, native, data: Path, checkpoint, threshold, expected_map, expected_map50
 ) -> None:
     dataset = coco.read("coco128", data / "coco128")
     assert len(dataset.images) == 128
-    seen = _served_and_native(application, checkpoint, threshold, dataset)
+    seen = _served_and_native(application, native, checkpoint, threshold, dataset)
     measured = mean_ap(dataset, seen)
     print(f"{checkpoint}: AP {measured.map:.4f}, AP50 {measured.map50:.4f}")
     assert measured.map == pytest.approx(expected_map, abs=0.005)
     assert measured.map50 == pytest.approx(expected_map50, abs=0.005)
 
 
-def test_map_of_the_layout_model_on_publaynet(application, data: Path) -> None:
+def test_map_of_the_layout_model_on_publaynet(application, native, data: Path) -> None:
     dataset = coco.read("publaynet", data / "publaynet")
     assert len(dataset.images) == 20
-    seen = _served_and_native(application, "yolov8n-doclaynet", None, dataset)
+    seen = _served_and_native(application, native, "yolov8n-doclaynet", None, dataset)
     measured = mean_ap(dataset, seen, LAYOUT_TO_PUBLAYNET)
     print(f"yolov8n-doclaynet: AP {measured.map:.4f}")
     assert measured.map == pytest.approx(0.671, abs=0.005)
 
 
-def _served_and_native(application, checkpoint: str, threshold, dataset) -> list[Seen]:
+def _served_and_native(application, native, checkpoint: str, threshold, dataset) -> list[Seen]:
     """Detections from HTTP responses, each found equal to the native result of its image."""
     name = f"{checkpoint}-accuracy"
     args = {"checkpoint": checkpoint} | ({} if threshold is None else {"threshold": threshold})
     entries = application.deploy({name: args})
     assert entries[name]["ready"], entries[name]
-    native, client, seen = NativeModel(name), Client(application.url), []
+    client, seen = Client(application.url), []
     for image in dataset.images:
         encoded = image.path.read_bytes()
         status, body = client.infer(name, [encoded])
         assert status == 200, body
         (boxes,) = parse_response(body)
-        expected: list[WireBox] = native.detect(image.name, encoded).wire_boxes()
+        expected: list[WireBox] = native.detect(name, image.name, encoded).wire_boxes()
         assert difference(expected, boxes) is None
         height, width = decode(encoded, 50_000_000).shape[:2]
         seen.append(wire_to_seen(image.name, boxes, height, width))
