@@ -1,0 +1,138 @@
+"""Faults for the tests that show every gate failing: wrong bundles, and a proxy that tampers."""
+
+import shutil
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import orjson
+import uvicorn
+from onnx import helper, numpy_helper
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from models import bundle, catalogue
+from models.home import home
+
+ENGINE = "onnxruntime"
+
+# (headers, number of this /v1/infer request by this client, status, body) -> (status, body)
+Tamper = Callable[[Any, int, int, bytes], tuple[int, bytes]]
+
+
+def wrong_bundle(
+    name: str,
+    *,
+    graph: Callable[[onnx.ModelProto], None] | None = None,
+    labels: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
+) -> str:
+    """A copy of yolox-nano's bundle with a changed graph or labels, sealed as if it had been
+    built so. Returns the folder to give as `bundle` in serve_config.yaml."""
+    checkpoint = catalogue.load("yolox-nano")
+    built = bundle.ensure(checkpoint, ENGINE, log=print)
+    folder = home() / "bundles" / "wrong" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(built.folder, folder)
+    if graph is not None:
+        model = onnx.load(folder / bundle.ENGINE_FILE)
+        graph(model)
+        onnx.save(model, folder / bundle.ENGINE_FILE)
+    if labels is not None:
+        checkpoint = checkpoint.model_copy(update={"labels": labels(checkpoint.labels)})
+    bundle.seal(folder, checkpoint, ENGINE)
+    return str(folder)
+
+
+def output_through(output: str, operator: str, value: float) -> Callable[[onnx.ModelProto], None]:
+    """A graph edit: `output` becomes `operator(output, value)`."""
+
+    def edit(model: onnx.ModelProto) -> None:
+        (last,) = (node for node in model.graph.node if output in node.output)
+        last.output[0] = f"{output}/right"
+        constant = numpy_helper.from_array(np.array(value, np.float32), f"{output}/value")
+        model.graph.initializer.append(constant)
+        model.graph.node.append(
+            helper.make_node(operator, [f"{output}/right", constant.name], [output])
+        )
+
+    return edit
+
+
+def random_weights(model: onnx.ModelProto) -> None:
+    """A graph edit: every convolution's weights are drawn anew, with the spread they had."""
+    generator = np.random.default_rng(0)
+    for initializer in model.graph.initializer:
+        if len(initializer.dims) == 4:
+            weights = numpy_helper.to_array(initializer)
+            drawn = generator.normal(weights.mean(), weights.std(), weights.shape)
+            initializer.CopyFrom(
+                numpy_helper.from_array(drawn.astype(np.float32), initializer.name)
+            )
+
+
+def change_one_byte(path: Path) -> None:
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    path.write_bytes(changed)
+
+
+def drop_one_box(body: bytes) -> bytes:
+    """The response without the last box of its first label."""
+    document = orjson.loads(body)
+    boxes = document["data"][0]["bounding_boxes"]
+    label = next(iter(boxes))
+    boxes[label].pop()
+    if not boxes[label]:
+        del boxes[label]
+    return orjson.dumps(document)
+
+
+@contextmanager
+def tampering_proxy(url: str, tamper: Tamper) -> Iterator[str]:
+    """A reverse proxy of the application at `url` that passes each /v1/infer answer through
+    `tamper`; yields its own URL."""
+    counted: dict[str, int] = {}
+    client = httpx.AsyncClient(base_url=url, timeout=60, trust_env=False)
+
+    async def forward(request: Request) -> Response:
+        sent = request.headers.get("x-request-id")
+        headers = {"x-request-id": sent} if sent else {}
+        agent = request.headers.get("user-agent", "").partition("/")[0]
+        number = counted[agent] = counted.get(agent, -1) + 1
+        answer = await client.post(request.url.path, content=await request.body(), headers=headers)
+        status, body = tamper(agent, number, answer.status_code, answer.content)
+        return Response(body, status, media_type="application/json")
+
+    async def passed_on(request: Request) -> Response:
+        answer = await client.get(request.url.path)
+        return Response(answer.content, answer.status_code, media_type="application/json")
+
+    started = threading.Event()
+
+    @asynccontextmanager
+    async def announce(app: Starlette) -> AsyncIterator[None]:
+        started.set()
+        yield
+
+    routes = [
+        Route("/v1/infer", forward, methods=["POST"]),
+        Route("/v1/models", passed_on, methods=["GET"]),
+    ]
+    app = Starlette(routes=routes, lifespan=announce)
+    listening = socket.create_server(("127.0.0.1", 0))  # connections wait until uvicorn accepts
+    config = uvicorn.Config(app, log_level="error", timeout_keep_alive=3600)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    assert started.wait(30)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
