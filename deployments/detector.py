@@ -21,6 +21,7 @@ from deployments.config import ModelArgs
 from models import bundle, catalogue, images, status
 from models.bundle import Bundle
 from models.detections import Detections
+from models.engine import resolve
 from models.errors import DetserveError, ImageError
 from models.home import home
 from models.letterbox import Letterbox
@@ -148,4 +149,10 @@ def _open(args: ModelArgs) -> Bundle:
     if args.bundle is not None:
         return Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
     assert args.checkpoint is not None  # ModelArgs: either bundle or checkpoint
-    return bundle.ensure(catalogue.load(args.checkpoint), "onnxruntime", log=logger.info)
+    return bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=_say)
+
+
+def _say(message: str) -> None:
+    """To Serve's log, and to the terminal of `serve run`: a first start may fetch for minutes."""
+    logger.info(message)
+    print(message, flush=True)

@@ -12,7 +12,11 @@ REQUEST_ID = b"x-request-id"
 
 
 class OneRequestId:
-    """ASGI middleware: drops every `X-Request-ID` of a response but the first."""
+    """ASGI middleware: drops every `X-Request-ID` of a response but the first.
+
+    It also makes UTF-8 of a request's headers, which are bytes to HTTP: Serve decodes some of them,
+    the id too, and would answer others with a 500 in plain text, before the ingress is asked.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -26,6 +30,11 @@ class OneRequestId:
                 message["headers"] = others + ids[:1]
             await send(message)
 
+        if "headers" in scope:
+            scope["headers"] = [
+                (name, value if value.isascii() else value.decode("latin-1").encode())
+                for name, value in scope["headers"]
+            ]
         await self._app(scope, receive, send_once)
 
 

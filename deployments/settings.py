@@ -22,6 +22,9 @@ FIXED = {
     "RAY_worker_niceness": "0",
     # the ingress drains for 30 s otherwise: an outage of that length when it is replaced
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+    # between ingress and detector 4 MiB would be the most, and a larger image answers 500; what
+    # bounds an image is the ingress's max_body_mb
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
     # one X-Request-ID on every answer
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.identity:middlewares",
     "RAY_USAGE_STATS_ENABLED": "0",

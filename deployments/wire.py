@@ -63,8 +63,11 @@ def parse_request(body: bytes, limits: IngressArgs) -> InferRequest:
     for index, item in enumerate(items):
         try:
             decoded.append(_image(item, limits.max_pixels))
-        except (InvalidRequest, ImageError) as error:
-            raise _at(index, error) from error
+        except ImageError as error:
+            error.index = index
+            raise
+        except InvalidRequest as error:
+            raise InvalidRequest(f"input[{index}]: {error}") from error
     return InferRequest(model, decoded)
 
 
@@ -86,13 +89,6 @@ def _image(item: Any, max_pixels: int) -> bytes:
         raise InvalidRequest("the data: URL is not base64") from error
     images.inspect(data, max_pixels)  # by content: the media type is only a hint
     return data
-
-
-def _at(index: int, error: InvalidRequest | ImageError) -> DetserveError:
-    if isinstance(error, ImageError):
-        error.index = index
-        return error
-    return InvalidRequest(f"input[{index}]: {error}")
 
 
 def response(

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from models import catalogue, sources
 from models.catalogue import Checkpoint
 from models.detections import Detections
-from models.engine import Engine, OnnxRuntimeEngine, engine_version
+from models.engine import Engine, EngineName, OnnxRuntimeEngine, engine_version
 from models.errors import BundleError, BundleMismatch
 from models.family import family, family_sources
 from models.home import home
@@ -32,7 +32,6 @@ from models.letterbox import Letterbox
 MANIFEST = "bundle.json"
 ENGINE_FILE = "engine.onnx"
 
-EngineName = Literal["onnxruntime"]
 Log = Callable[[str], None]
 
 

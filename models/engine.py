@@ -4,13 +4,20 @@ One small interface, so that a family sees no difference between back ends.
 """
 
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS
+
+EngineName = Literal["onnxruntime"]
+
+
+def resolve(requested: Literal["auto"] | EngineName) -> EngineName:
+    """The engine that `engine` of serve_config.yaml means on this machine."""
+    return "onnxruntime" if requested == "auto" else requested
 
 
 class Engine(Protocol):

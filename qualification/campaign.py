@@ -107,8 +107,10 @@ def _qualify(
             break
         done[stage] = result
         judged += result.gates
+        log(f"{model}: {stage}, {result.seconds:.1f} s")
         for gate in result.gates:
-            log(f"{model}: gate {gate.name} {'passed' if gate.passed else 'FAILED'}; {gate.detail}")
+            verdict = "passed" if gate.passed else "FAILED"
+            log(f"{model}: gate {gate.name} {verdict}{gate.detail and f' ({gate.detail})'}")
     row = _row(model, done, judged, remaining, _described(actor, model, done), start)
     row.pictures = _pictures(actor, model, done, folder)
     if row.bundle_digest is not None:

@@ -16,7 +16,10 @@ import ray
 import yaml
 from ray import serve
 
-from models.errors import QualificationError
+from deployments.config import ModelArgs, parse
+from models import bundle, catalogue
+from models.engine import resolve
+from models.errors import DetserveError, QualificationError
 from qualification.client import Client
 
 READY_TIMEOUT_S = 900
@@ -43,6 +46,7 @@ def application(config: Path, log: Log) -> Iterator[str]:
                 f"something answers on port {port} already; stop it, or qualify the running "
                 f"application with --address"
             )
+    _build_bundles(config, log)
     log(f"starting Ray and the application of {config.name}")
     _connect(num_cpus=os.cpu_count(), include_dashboard=False)
     try:
@@ -77,6 +81,21 @@ def running(address: str, url: str) -> Iterator[str]:
         yield url
     finally:
         ray.shutdown()
+
+
+def _build_bundles(config: Path, log: Log) -> None:
+    """Build what is missing now, with progress where the user looks; the replicas then find it.
+
+    A model that cannot be built is left to its replica, which fails alone and says why.
+    """
+    for application in yaml.safe_load(config.read_text()).get("applications", []):
+        if application["import_path"] == "deployments.app:build":
+            try:
+                args = parse(ModelArgs, application.get("args", {}))
+                if args.checkpoint is not None:
+                    bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=log)
+            except DetserveError as error:
+                log(f"{application['name']}: {error}")
 
 
 def _connect(**options: Any) -> None:
