@@ -24,7 +24,7 @@ from models.detections import Detections
 from models.engine import resolve
 from models.errors import DetserveError, ImageError
 from models.home import home
-from models.letterbox import Letterbox
+from models.placement import Placement
 
 logger = logging.getLogger("ray.serve")
 
@@ -118,7 +118,7 @@ class Detector:
 
     def _prepare(
         self, image: bytes, max_pixels: int, task: Task
-    ) -> tuple[float, Letterbox, np.ndarray]:
+    ) -> tuple[float, Placement, np.ndarray]:
         start = time.perf_counter()
         pixels = images.decode(image, max_pixels)
         decoded = time.perf_counter()
@@ -127,7 +127,7 @@ class Detector:
         task.stages_ms["preprocess"] = (time.perf_counter() - decoded) * 1e3
         return start, placed, canvas
 
-    def _run(self, start: float, placed: Letterbox, canvas: np.ndarray, task: Task) -> Detections:
+    def _run(self, start: float, placed: Placement, canvas: np.ndarray, task: Task) -> Detections:
         begun = time.perf_counter()
         outputs = self._engine.infer(canvas)
         inferred = time.perf_counter()
@@ -140,7 +140,8 @@ class Detector:
 
     def _warm_up(self) -> None:
         """The first inference allocates and plans; no client should wait for that."""
-        grey = np.full((*self._bundle.manifest.canvas, 3), 114, np.uint8)
+        size = self._bundle.manifest.canvas or bundle.TRIAL_SIZE
+        grey = np.full((*size, 3), 114, np.uint8)
         placed, canvas = self._bundle.place(grey)
         self._run(time.perf_counter(), placed, canvas, Task())
 

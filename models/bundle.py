@@ -27,10 +27,11 @@ from models.engine import Engine, EngineName, OnnxRuntimeEngine, engine_version
 from models.errors import BundleError, BundleMismatch
 from models.family import family, family_sources
 from models.home import home
-from models.letterbox import Letterbox
+from models.placement import Placement
 
 MANIFEST = "bundle.json"
 ENGINE_FILE = "engine.onnx"
+TRIAL_SIZE = (480, 640)  # height, width of the image that tries out a graph of dynamic size
 
 Log = Callable[[str], None]
 
@@ -46,7 +47,7 @@ class Manifest(BaseModel):
     family: str
     engine: EngineName
     precision: str
-    canvas: tuple[int, int] = Field(description="height and width in pixels")
+    canvas: tuple[int, int] | None = Field(description="height and width in pixels; None: dynamic")
     labels: tuple[str, ...] = Field(description="by class id")
     threshold: float
     licence: str
@@ -98,7 +99,7 @@ class Bundle:
         """The engine, loaded."""
         return OnnxRuntimeEngine(self.folder / ENGINE_FILE, threads=threads)
 
-    def place(self, image: np.ndarray) -> tuple[Letterbox, np.ndarray]:
+    def place(self, image: np.ndarray) -> tuple[Placement, np.ndarray]:
         """image: uint8 [H, W, 3] RGB. Returns where it lies and the canvas, uint8 [1, h, w, 3]."""
         placed = family(self.manifest.family).place(
             (image.shape[0], image.shape[1]), self.manifest.canvas
@@ -106,7 +107,7 @@ class Bundle:
         return placed, placed.paint(image)[None]
 
     def decode(
-        self, outputs: dict[str, np.ndarray], placed: Letterbox, threshold: float
+        self, outputs: dict[str, np.ndarray], placed: Placement, threshold: float
     ) -> Detections:
         """The engine's outputs for one canvas as detections on the source image."""
         return family(self.manifest.family).decode(outputs, placed, threshold)
@@ -181,7 +182,8 @@ def build_key(checkpoint: Checkpoint, engine: EngineName) -> str:
 
 def _try_out(bundle: Bundle) -> None:
     """One inference on noise: the engine loads and returns finite values."""
-    noise = np.random.default_rng(0).integers(0, 256, (*bundle.manifest.canvas, 3), np.uint8)
+    size = bundle.manifest.canvas or TRIAL_SIZE
+    noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     placed, canvas = bundle.place(noise)
     outputs = bundle.engine(threads=1).infer(canvas)
     if not all(np.isfinite(values).all() for values in outputs.values()):

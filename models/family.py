@@ -17,7 +17,7 @@ import onnx
 from models import families
 from models.criteria import Criteria
 from models.detections import Detections
-from models.letterbox import Letterbox
+from models.placement import Placement
 
 
 class Reference(Protocol):
@@ -39,7 +39,7 @@ class Family(Protocol):
     criteria: Criteria  # the owning case: how close to the reference is right
 
     def export(
-        self, files: Mapping[str, Path], canvas: tuple[int, int], labels: Sequence[str]
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
         """The graph of a bundle (uint8 canvas in, one box an anchor out; see models/graph.py).
 
@@ -48,12 +48,13 @@ class Family(Protocol):
         """
         ...
 
-    def place(self, source: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
-        """Where an image of `source` (height, width) lies on the canvas."""
+    def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Placement:
+        """Where an image of `source` (height, width) lies on the canvas; None: the family's input
+        follows the image's size."""
         ...
 
     def decode(
-        self, outputs: Mapping[str, np.ndarray], placed: Letterbox, threshold: float
+        self, outputs: Mapping[str, np.ndarray], placed: Placement, threshold: float
     ) -> Detections:
         """The engine's outputs for one canvas as detections on the source image."""
         ...

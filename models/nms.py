@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from models.detections import Detections
-from models.letterbox import Letterbox
+from models.placement import Placement
 
 
 def suppress(
@@ -42,7 +42,7 @@ def suppress(
 def detections_of(
     outputs: Mapping[str, np.ndarray],
     chosen: np.ndarray,
-    placed: Letterbox,
+    placed: Placement,
     *,
     iou: float,
     limit: int,

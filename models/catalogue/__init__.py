@@ -63,8 +63,10 @@ class Checkpoint(_Strict):
     family: str = Field(description="folder under models/families/")
     source: Annotated[Source, Field(description="where the published files come from")]
     licence: str = Field(description="licence of the weights, shown when they are fetched")
-    canvas: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] = Field(
-        description="height and width of the network's input in pixels"
+    canvas: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] | None = Field(
+        None,
+        description="height and width of the network's input in pixels; left out where the "
+        "family's input follows the image's size",
     )
     precision: Literal["fp32"] = Field(description="effective precision of the engine")
     labels: tuple[str, ...] = Field(

@@ -19,6 +19,7 @@ from models.family import Reference
 from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.nms import detections_of
+from models.placement import Placement, fixed
 
 NMS_IOU = 0.7  # Ultralytics 8.x `predict` and `val` defaults: iou=0.7, max_det=300
 MAX_DETECTIONS = 300
@@ -30,10 +31,10 @@ class YOLOv8:
     criteria = RankedCriteria(score=0.005, side_px=1.0)
 
     def export(
-        self, files: Mapping[str, Path], canvas: tuple[int, int], labels: Sequence[str]
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
         (path,) = files.values()
-        height, width = canvas
+        height, width = fixed(canvas)
         anchors = sum((height // stride) * (width // stride) for stride in STRIDES)
         editor = GraphEditor(path)
         editor.require(
@@ -53,11 +54,11 @@ class YOLOv8:
         scores = editor.columns("output0", 4, 4 + len(labels), axis=1)
         return editor.finish(boxes=boxes, class_scores=scores, class_axis=1)
 
-    def place(self, source: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
-        return Letterbox.centred(source, canvas)
+    def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Letterbox:
+        return Letterbox.centred(source, fixed(canvas))
 
     def decode(
-        self, outputs: Mapping[str, np.ndarray], placed: Letterbox, threshold: float
+        self, outputs: Mapping[str, np.ndarray], placed: Placement, threshold: float
     ) -> Detections:
         chosen = outputs["scores"][0] >= np.float32(threshold)
         return detections_of(outputs, chosen, placed, iou=NMS_IOU, limit=MAX_DETECTIONS)

@@ -17,6 +17,7 @@ from models.family import Reference
 from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.nms import detections_of
+from models.placement import Placement, fixed
 
 NMS_IOU = 0.65  # YOLOX `tools/eval.py` on COCO: nmsthre=0.65
 MAX_DETECTIONS = 300
@@ -28,10 +29,10 @@ class YOLOX:
     criteria = RankedCriteria(score=0.005, side_px=1.0)
 
     def export(
-        self, files: Mapping[str, Path], canvas: tuple[int, int], labels: Sequence[str]
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
         (path,) = files.values()
-        height, width = canvas
+        height, width = fixed(canvas)
         origins, strides = _grid(height, width)
         editor = GraphEditor(path)
         editor.require(
@@ -50,11 +51,11 @@ class YOLOX:
         )
         return editor.finish(boxes=boxes, class_scores=scores, class_axis=2)
 
-    def place(self, source: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
-        return Letterbox.top_left(source, canvas)
+    def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Letterbox:
+        return Letterbox.top_left(source, fixed(canvas))
 
     def decode(
-        self, outputs: Mapping[str, np.ndarray], placed: Letterbox, threshold: float
+        self, outputs: Mapping[str, np.ndarray], placed: Placement, threshold: float
     ) -> Detections:
         chosen = outputs["scores"][0] > np.float32(threshold)
         return detections_of(outputs, chosen, placed, iou=NMS_IOU, limit=MAX_DETECTIONS)
