@@ -94,3 +94,105 @@ class RankedCriteria:
                 worst, f"a box side differs by {worst['side_px']:.3f} px (bound {self.side_px:g})"
             )
         return Comparison(worst, None)
+
+
+@dataclass(frozen=True)
+class MatchedCriteria:
+    """DETR families: the same count, and for each detection one of the reference's of the same
+    class, no two the same, that overlaps it by an IoU of at least `iou` and whose score differs by
+    at most `score`.
+
+    The order of near-equal scores carries no meaning, so ranks are not compared. Pairs are taken by
+    falling IoU among those whose scores agree, and a pair that stands in the way of others is
+    re-paired along an augmenting path (Kuhn 1955), so that a matching within the bounds is found
+    whenever there is one: a purely greedy choice can leave two near-duplicate boxes unmatched.
+    """
+
+    iou: float = 0.5
+    score: float = 0.05
+
+    def bounds(self) -> dict[str, float]:
+        return {"iou": self.iou, "score": self.score}
+
+    def compare(
+        self,
+        native: Detections,
+        native_labels: Sequence[str],
+        reference: Detections,
+        reference_labels: Sequence[str],
+    ) -> Comparison:
+        if len(native) != len(reference):
+            return Comparison({}, f"{len(native)} boxes, the reference has {len(reference)}")
+        if not len(native):
+            return Comparison({"iou": 1.0, "score": 0.0}, None)
+        ours = np.array([native_labels[index] for index in native.class_ids], object)
+        theirs = np.array([reference_labels[index] for index in reference.class_ids], object)
+        overlaps = pairwise_iou(native.boxes, reference.boxes)
+        gaps = np.abs(native.scores[:, None].astype(float) - reference.scores[None].astype(float))
+        same = ours[:, None] == theirs[None]
+        allowed = same & (overlaps >= self.iou) & (gaps <= self.score)
+        partners = _matching(allowed, overlaps)
+        paired = [(mine, other) for other, mine in enumerate(partners) if mine >= 0]
+        if len(paired) == len(reference):
+            rows, columns = (np.array(side) for side in zip(*paired, strict=True))
+            measured = {
+                "iou": float(overlaps[rows, columns].min()),
+                "score": float(gaps[rows, columns].max()),
+            }
+            return Comparison(measured, None)
+        other = int(np.flatnonzero(partners < 0)[0])
+        return Comparison(
+            self._nearest(same, overlaps, gaps),
+            f"no {theirs[other]} of its own within IoU {self.iou:g} and score {self.score:g} of the "
+            f"reference's {theirs[other]} {reference.scores[other]:.4f}",
+        )
+
+    def _nearest(self, same: np.ndarray, overlaps: np.ndarray, gaps: np.ndarray) -> dict[str, float]:
+        """The smallest bounds that would have passed: the matching of each class with the least
+        loss of overlap, whatever its scores; empty when the classes' counts differ."""
+        partners = _matching(same, overlaps)
+        if (partners < 0).any():
+            return {}
+        columns = np.arange(len(partners))
+        return {
+            "iou": float(overlaps[partners, columns].min()),
+            "score": float(gaps[partners, columns].max()),
+        }
+
+
+def pairwise_iou(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """float64 [N, M] from xyxy boxes float32 [N, 4] and [M, 4]; 1 for two equal boxes of no area."""
+    mine, other = ours.astype(float)[:, None], theirs.astype(float)[None]
+    sides = np.minimum(mine[..., 2:], other[..., 2:]) - np.maximum(mine[..., :2], other[..., :2])
+    shared = sides.clip(0).prod(-1)
+    areas = [(boxes[..., 2:] - boxes[..., :2]).clip(0).prod(-1) for boxes in (mine, other)]
+    union = areas[0] + areas[1] - shared
+    equal = (mine == other).all(-1)
+    return np.where(equal, 1.0, shared / np.where(union > 0, union, 1.0))
+
+
+def _matching(allowed: np.ndarray, preference: np.ndarray) -> np.ndarray:
+    """A largest one-to-one matching of rows to columns over the allowed pairs.
+
+    allowed: bool [N, M]; preference: float [N, M], higher is tried first. Returns int [M]: the row
+    of each column, or -1.
+    """
+    row_of = np.full(allowed.shape[1], -1)
+    taken = np.zeros(allowed.shape[0], bool)
+    for flat in np.argsort(-preference, axis=None, kind="stable"):
+        row, column = np.unravel_index(flat, allowed.shape)
+        if allowed[row, column] and not taken[row] and row_of[column] < 0:
+            row_of[column], taken[row] = row, True
+
+    def place(row: int, seen: set[int]) -> bool:
+        for column in np.argsort(-preference[row], kind="stable"):
+            if allowed[row, column] and int(column) not in seen:
+                seen.add(int(column))
+                if row_of[column] < 0 or place(int(row_of[column]), seen):
+                    row_of[column] = row
+                    return True
+        return False
+
+    for row in np.flatnonzero(~taken):
+        place(int(row), set())
+    return row_of

@@ -15,4 +15,34 @@ COCO80 = (
     "teddy bear", "hair drier", "toothbrush",
 )  # fmt: skip
 
-LABEL_SETS: dict[str, tuple[str, ...]] = {"coco80": COCO80}
+# Category ids below 91 that COCO's detection data never uses (instances_val2017.json).
+_COCO_GAPS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+
+
+def _sparse() -> tuple[str, ...]:
+    names = iter(COCO80)
+    return tuple(f"N/A {index}" if index in _COCO_GAPS else next(names) for index in range(91))
+
+
+# COCO's category ids themselves as indices, 0..90, as DETR and its successors train them. The
+# published lists call all gaps "N/A"; here each has a name of its own, for labels are unique.
+COCO91 = _sparse()
+
+LABEL_SETS: dict[str, tuple[str, ...]] = {"coco80": COCO80, "coco91": COCO91}
+
+# Other names of COCO's classes in published label lists (Pascal VOC's, in MMDetection's list).
+_SYNONYMS = {
+    "aeroplane": "airplane",
+    "diningtable": "dining table",
+    "motorbike": "motorcycle",
+    "pottedplant": "potted plant",
+    "sofa": "couch",
+    "tvmonitor": "tv",
+}
+
+
+def same_label(published: str, catalogued: str) -> bool:
+    """Whether a checkpoint's name for a class means the catalogue's label."""
+    if published == "N/A":
+        return catalogued.startswith("N/A ")
+    return _SYNONYMS.get(published, published) == catalogued

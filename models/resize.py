@@ -1,0 +1,74 @@
+"""`Resized`: the image resized to the network's input, with no padding; boxes come back as fractions.
+
+Written once for the families that resize without a border (the DETR line, as Hugging Face's image
+processors do it), because a pixel more or less in the resized side moves every box.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+
+@dataclass(frozen=True)
+class Resized:
+    """One image's size before and after. All sizes in pixels."""
+
+    source_height: int
+    source_width: int
+    height: int
+    width: int
+
+    @classmethod
+    def stretched(cls, source: tuple[int, int], canvas: tuple[int, int]) -> "Resized":
+        """To exactly the canvas, whatever the aspect.
+
+        source, canvas: (height, width).
+        """
+        return cls(*source, *canvas)
+
+    @classmethod
+    def shortest_edge(
+        cls, source: tuple[int, int], shortest: int = 800, longest: int = 1333
+    ) -> "Resized":
+        """DETR's rule (DETR paper, section 4; Hugging Face `DetrImageProcessor`): the shorter side
+        to `shortest`, or to less where the longer side would pass `longest`; aspect kept.
+
+        The shorter side is rounded half to even, the longer one is cut to whole pixels and follows
+        the shorter side as it was before rounding. A side that would be 0 becomes 1 (the published
+        rule fails there).
+
+        source: (height, width).
+        """
+        short, long = sorted(source)
+        exact = float(shortest)
+        if float(long) / float(short) * shortest > longest:
+            exact = longest * float(short) / float(long)
+        side = round(exact)
+        if side == short:  # nothing to do, even where the cut would make the longer side shorter
+            return cls(*source, *source)
+        # in this order: another one differs in the last bit, and by the cut in a whole pixel
+        other = max(1, int(exact * long / short))
+        side = max(1, side)
+        height, width = source
+        return cls(height, width, *((other, side) if width < height else (side, other)))
+
+    def paint(self, image: np.ndarray) -> np.ndarray:
+        """The network's input for `image`.
+
+        image: uint8 [source_height, source_width, 3]. Returns uint8 [height, width, 3], resized by
+        Pillow's antialiased bilinear filter on whole grey levels: to the bit what Hugging Face's
+        Pillow image processors feed these models before they normalise.
+        """
+        if image.shape[:2] == (self.height, self.width):
+            return image
+        size = (self.width, self.height)
+        return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
+
+    def to_source(self, boxes: np.ndarray) -> np.ndarray:
+        """Boxes from fractions of the image to source pixels, cut at the image's edges.
+
+        boxes: float32 [N, 4] xyxy, 0..1. Returns float32 [N, 4] xyxy in source pixels.
+        """
+        limits = np.array([self.source_width, self.source_height] * 2, np.float32)
+        return (boxes * limits).clip(np.float32(0), limits)

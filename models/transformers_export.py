@@ -1,0 +1,168 @@
+"""Hugging Face detectors to bundle graphs (models/graph.py): exported by torch, in its own process.
+
+Why a process: torch and onnxruntime in one can end in a oneMKL error, and serving needs no torch.
+The family's `network` module holds what is exported; what runs there is also a command:
+
+    python -m models.transformers_export models.families.detr.network DIRECTORY model.onnx
+"""
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from models.errors import BundleError
+from models.graph import IMAGE, OUTPUTS
+from models.transformers_checkpoint import CONFIG, WEIGHTS, load, published_config
+
+OPSET = 18
+# A dynamic graph is traced at one size; a side of prime length and no square, so that no size
+# the tracer sees can be mistaken for a constant or for another size.
+_TRACED_SIZE = (307, 419)
+
+
+def export(
+    files: Mapping[str, Path],
+    canvas: tuple[int, int] | None,
+    labels: Sequence[str],
+    *,
+    model_type: str,
+    network: str,
+) -> onnx.ModelProto:
+    """The bundle's graph of a published directory.
+
+    files: published name -> path, with `config.json` and `model.safetensors`.
+    canvas: the input's height and width; None: both are dynamic.
+    model_type: the architecture that `config.json` must name.
+    network: the family's module with `Network`, a torch module made from the loaded model.
+
+    Raises:
+        BundleError: the files are not such a checkpoint, or torch or transformers are missing.
+    """
+    published_config(files, model_type, labels)
+    with tempfile.TemporaryDirectory(prefix="detserve-export-") as scratch:
+        traced = Path(scratch) / "traced.onnx"
+        command = [sys.executable, "-m", "models.transformers_export", network]
+        command += [str(files[CONFIG]), str(files[WEIGHTS]), str(traced)]
+        command += [str(side) for side in canvas or ()]
+        run_with_torch(command)
+        folded = fold(traced)
+    _check(folded, canvas)
+    return folded
+
+
+def run_with_torch(command: Sequence[str]) -> None:
+    """Runs a command of this project in a process that may import torch.
+
+    Raises:
+        BundleError: with the sentence the command ended with.
+    """
+    ended = subprocess.run(
+        command, env=torch_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if ended.returncode:
+        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+        raise BundleError(said[-1].removeprefix("BundleError: "))
+
+
+def torch_environment() -> dict[str, str]:
+    """The environment of a process that imports torch and transformers, and fetches nothing."""
+    here = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    return os.environ | {
+        "PYTHONPATH": path,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        # its asserts cannot be exported (transformers 5: torch_compilable_check)
+        "TRANSFORMERS_DISABLE_TORCH_CHECK": "1",
+    }
+
+
+def fold(path: Path) -> onnx.ModelProto:
+    """The graph with everything constant computed, by ONNX Runtime's basic optimisations: what is
+    left has only what TensorRT parses (no cubic Resize, no doubles). ONNX operators only."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(path.with_suffix(".folded.onnx"))
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return onnx.load(options.optimized_model_filepath)
+
+
+def _check(graph: onnx.ModelProto, canvas: tuple[int, int] | None) -> None:
+    """The signature is that of models/graph.py and the operators are ONNX's own.
+
+    Exporters freeze a dynamic dimension without a word (RT-DETR's batch, Deformable DETR's size).
+
+    Raises:
+        BundleError: otherwise.
+    """
+    (image,) = graph.graph.input
+    dims = [dim.dim_value or dim.dim_param for dim in image.type.tensor_type.shape.dim]
+    expected = [1, *(canvas or ("height", "width")), 3]
+    named = tuple(value.name for value in graph.graph.output)
+    if (image.name, dims, named) != (IMAGE, expected, OUTPUTS):
+        raise BundleError(
+            f"the exported graph takes {image.name} {dims} and returns {list(named)}; it must "
+            f"take {IMAGE} {expected} and return {list(OUTPUTS)}"
+        )
+    used = {node.domain for node in graph.graph.node} | {o.domain for o in graph.opset_import}
+    versions = [o.version for o in graph.opset_import if o.domain in ("", "ai.onnx")]
+    foreign = {node.domain for node in graph.graph.node} - {"", "ai.onnx"}
+    if foreign or versions != [OPSET] or graph.functions:
+        raise BundleError(
+            f"the exported graph must hold only ONNX operators of opset {OPSET}; it has "
+            f"{sorted(used)} at {versions}"
+        )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """In the exporting process: load, trace and write the graph, unfolded."""
+    parser = argparse.ArgumentParser(prog="python -m models.transformers_export")
+    parser.add_argument("network", help="module, e.g. models.families.detr.network")
+    parser.add_argument("config", type=Path, help="config.json")
+    parser.add_argument("weights", type=Path, help="model.safetensors")
+    parser.add_argument("output", type=Path, help="the .onnx file to write")
+    parser.add_argument("canvas", type=int, nargs="*", help="height and width; none: dynamic")
+    wanted = parser.parse_args(arguments)
+    try:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+
+        module = importlib.import_module(wanted.network)
+        network = module.Network(load(json.loads(wanted.config.read_bytes()), wanted.weights))
+    except ImportError as error:
+        raise BundleError(
+            f'exporting needs torch and transformers: pip install "detserve[export]" ({error})'
+        ) from error
+    size = tuple(wanted.canvas) or _TRACED_SIZE
+    dynamic = {} if wanted.canvas else {1: "height", 2: "width"}
+    generator = torch.Generator().manual_seed(0)
+    example = torch.randint(0, 256, (1, *size, 3), dtype=torch.uint8, generator=generator)
+    with torch.no_grad():
+        program = torch.onnx.export(
+            network.eval(),
+            (example,),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[IMAGE],
+            output_names=list(OUTPUTS),
+            dynamic_shapes={IMAGE: dynamic},
+            verbose=False,
+        )
+    program.save(wanted.output, external_data=False)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except BundleError as error:
+        sys.exit(f"BundleError: {error}")

@@ -1,0 +1,187 @@
+"""Seeded random checkpoints in the format Hugging Face publishes: what the transformers tests build.
+
+    python -m tests.models.random_transformers KIND small|real FOLDER
+
+Run in a process of its own: it needs torch. The weights are spread with data: each batch norm gets
+the statistics of its input and each class head the scale and bias at which logits vary and a
+handful of queries pass 0.5, so that a wrong class, order or threshold cannot hide behind a
+constant output.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from models import home
+from models.labels import COCO80, COCO91
+
+IMAGES = home.data() / "coco128" / "images"
+# what is drawn anew, and how wide: transformers' own first values make all queries alike
+SCALES = {
+    "query_position_embeddings|detection_tokens|level_embed": 1.0,
+    "(?<!query_)position_embeddings": 0.2,
+    r"(sampling_offsets|\.attention_weights|reference_points)\.weight": 0.1,
+}
+FEW = {"hidden_sizes": [32, 64, 96, 128], "depths": [1, 1, 1, 1], "embedding_size": 16}
+SMALL = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+
+
+def labels(sparse: bool) -> dict[str, Any]:
+    """As published: every gap "N/A", and MMDetection's names in the contiguous list."""
+    if sparse:
+        names = [re.sub("N/A.*", "N/A", name) for name in COCO91]
+    else:
+        names = [{"couch": "sofa", "tv": "tvmonitor"}.get(name, name) for name in COCO80]
+    return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
+
+
+def detr(small: bool) -> Any:
+    resnet = transformers.ResNetConfig(out_features=["stage4"], **(FEW if small else {}))
+    settings = {"d_model": 64, "num_queries": 30, **SMALL} if small else {}
+    config = transformers.DetrConfig(backbone_config=resnet, **settings, **labels(True))
+    return transformers.DetrForObjectDetection(config)
+
+
+def yolos(small: bool) -> Any:
+    few = {"hidden_size": 96, "num_attention_heads": 4, "num_hidden_layers": 3}
+    few |= {"intermediate_size": 128, "num_detection_tokens": 30}
+    published = {"hidden_size": 384, "num_attention_heads": 6, "num_hidden_layers": 12}
+    published |= {"intermediate_size": 1536, "image_size": [512, 864]}
+    config = transformers.YolosConfig(**(few if small else published), **labels(True))
+    return transformers.YolosForObjectDetection(config)
+
+
+def rt_detr(small: bool) -> Any:
+    few = {"num_queries": 60, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "decoder_layers": 2}
+    few |= {"d_model": 64, "encoder_hidden_dim": 64, "decoder_in_channels": [64, 64, 64]}
+    few |= {"encoder_in_channels": [64, 96, 128], "num_denoising": 0}
+    stages = {"out_features": ["stage2", "stage3", "stage4"]}
+    backbone = transformers.RTDetrResNetConfig(**stages, **(FEW if small else {}))
+    config = transformers.RTDetrConfig(
+        backbone_config=backbone, **(few if small else {}), **labels(False)
+    )
+    return transformers.RTDetrForObjectDetection(config)
+
+
+def deformable_detr(small: bool, refine: bool = False) -> Any:
+    resnet = transformers.ResNetConfig(
+        out_features=["stage2", "stage3", "stage4"], **(FEW if small else {})
+    )
+    settings = {"d_model": 64, "num_queries": 60, **SMALL} if small else {}
+    config = transformers.DeformableDetrConfig(
+        backbone_config=resnet, with_box_refine=refine, **settings, **labels(True)
+    )
+    return transformers.DeformableDetrForObjectDetection(config)
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "detr": detr,
+    "yolos": yolos,
+    "rt_detr": rt_detr,
+    "deformable_detr": deformable_detr,
+}
+
+
+def spread(model: Any, size: tuple[int, int]) -> None:
+    """Give `model` weights with which its outputs vary from query to query and image to image."""
+    paths = sorted(IMAGES.glob("*.jpg"))[:12]
+    pictures = [pixels(path, size) for path in paths]
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(like: torch.Tensor, scale: float) -> torch.Tensor:
+        return torch.randn(like.shape, generator=generator) * scale
+
+    def adapt(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        (values,) = inputs
+        module.running_mean.copy_(values.mean((0, 2, 3)))
+        module.running_var.copy_(values.var((0, 2, 3)) + 1e-3)
+        module.weight.copy_(1 + normal(module.weight, 0.1))
+        module.bias.copy_(normal(module.bias, 0.1))
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.copy_(normal(module.weight, 1.2 / module.in_features**0.5))
+    for name, parameter in model.named_parameters():
+        if re.search(r"encoder_attn\.(o_proj|output_proj)\.weight", name):
+            parameter.mul_(0.3)  # what an image adds to all its queries alike
+    for name, parameter in model.named_parameters():
+        for pattern, scale in SCALES.items():
+            if re.search(pattern, name):
+                parameter.copy_(normal(parameter, scale))
+    norms = [module for module in model.modules() if hasattr(module, "running_mean")]
+    handles = [norm.register_forward_pre_hook(adapt) for norm in norms]
+    model(pictures[0])
+    for handle in handles:
+        handle.remove()
+    for name, module in model.named_modules():
+        if re.search("bbox", name) and hasattr(module, "layers"):
+            last = list(module.layers)[-1]
+            last.weight.copy_(normal(last.weight, 2 / last.in_features**0.5))
+            last.bias.copy_(normal(last.bias, 0.3) + torch.tensor([0, 0, -1, -1]))
+    for head in class_heads(model):  # each sees what the ones before it made
+        seen: list[torch.Tensor] = []
+        handle = head.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
+        for picture in pictures:
+            model(picture)
+        handle.remove()
+        calibrate(head, seen, normal, model.config.model_type in ("detr", "yolos"))
+
+
+def calibrate(head: Any, seen: list[torch.Tensor], normal: Any, softmax: bool) -> None:
+    """Class weights that see how queries differ, not how images do: without it, every query of an
+    image gives the same class. A few pairs (a third of the queries) then pass 0.5.
+
+    seen: an image each, float32 [Q, D], the head's inputs.
+    """
+    means = torch.stack([values.mean(0) for values in seen])
+    common = means.mean(0)
+    directions = torch.linalg.svd(means - common, full_matrices=False).Vh[: len(seen) - 1]
+    weight = normal(head.weight, 1.0)
+    weight -= weight @ directions.T @ directions
+    logits = torch.stack([(values - common) @ weight.T for values in seen])
+    weight *= (5 if softmax else 2) / logits.std()
+    logits = torch.stack([(values - common) @ weight.T for values in seen])
+    bias = -weight @ common
+    if softmax:
+        bias[-1] += (logits[..., :-1].amax(-1) - logits[..., -1]).quantile(0.6)
+    else:
+        bias -= logits.flatten(1).topk(20).values[:, -1].mean()
+    head.weight.copy_(weight)
+    head.bias.copy_(bias)
+
+
+def pixels(path: Path, size: tuple[int, int]) -> torch.Tensor:
+    picture = Image.open(path).convert("RGB").resize(size[::-1])
+    return torch.tensor(np.array(picture)).permute(2, 0, 1)[None] / 255 * 4 - 2
+
+
+def class_heads(model: Any) -> list[torch.nn.Linear]:
+    heads = []
+    for name, module in model.named_modules():
+        if re.search(r"(class_labels_classifier|class_embed|enc_score_head)", name):
+            if isinstance(module, torch.nn.Linear) and module.out_features >= 80:
+                heads.append(module)
+    return list(dict.fromkeys(heads))
+
+
+def main(kind: str, size: str, folder: Path) -> None:
+    torch.manual_seed(11)
+    torch.set_num_threads(2)
+    kind, _, variant = kind.partition("-")
+    options = {"refine": True} if variant == "refine" else {}
+    with torch.no_grad():
+        model = KINDS[kind](size == "small", **options).train(False)
+        spread(model, {"yolos": (512, 864), "rt_detr": (640, 640)}.get(kind, (480, 640)))
+    model.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
