@@ -157,7 +157,7 @@ def seal(folder: Path, checkpoint: Checkpoint, engine: EngineName) -> Manifest:
         labels=checkpoint.labels,
         threshold=checkpoint.threshold,
         licence=checkpoint.licence,
-        source=checkpoint.source.files,
+        source=sources.digests(checkpoint.source, checkpoint.id),
         files={ENGINE_FILE: _sha256((folder / ENGINE_FILE).read_bytes())},
         built_with={"onnx": onnx.__version__, engine: engine_version(engine)},
         digest="",

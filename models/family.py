@@ -5,9 +5,10 @@ which family it holds. A family is one folder under `models/families/` whose mod
 `FAMILY`; docs/adding-a-model.md says how to write one.
 """
 
+import ast
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -76,6 +77,27 @@ def family(name: str) -> Family:
 
 
 def family_sources(name: str) -> list[Path]:
-    """The Python files that decide what a bundle of this family holds, sorted."""
+    """The Python files that decide what a bundle of this family holds, sorted: its folder, and
+    what that imports of this package, over any number of steps. Of a library in a folder of its
+    own (models/ultralytics) all files count: some run as commands and are imported by none."""
     here = Path(__file__).parent
-    return [here / "graph.py", *sorted((here / "families" / name).glob("*.py"))]
+    pending = list((here / "families" / name).glob("*.py"))
+    found: set[Path] = set()
+    while pending:
+        path = pending.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for module in _imported(path):
+            file = here.parent.joinpath(*module.split(".")).with_suffix(".py")
+            library = file.parent if file.parent != here else file.with_suffix("")
+            pending += [file] if file.is_file() else []
+            pending += library.glob("*.py") if (library / "__init__.py").is_file() else []
+    return sorted(found)
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Modules of this package that a file imports, lazily or not."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("models."):
+            yield str(node.module)

@@ -62,6 +62,12 @@ class GraphEditor:
         self.model.graph.node.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
+    def add_pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]:
+        """Append one node with two outputs, such as TopK."""
+        names = self._name(operator.lower()), self._name(operator.lower())
+        self.model.graph.node.append(helper.make_node(operator, inputs, names, **attributes))
+        return names
+
     def take_uint8(self, *, swap_red_and_blue: bool, divide_by: float | None) -> None:
         """Replace the graph's float input [1, 3, H, W] by `image`, uint8 [1, H, W, 3] RGB."""
         graph = self.model.graph
@@ -69,12 +75,11 @@ class GraphEditor:
         _, channels, height, width = [dim.dim_value for dim in published.type.tensor_type.shape.dim]
         body = list(graph.node)
         del graph.node[:]
-        tensor = IMAGE
+        tensor = self.add("Cast", IMAGE, to=TensorProto.FLOAT)  # TensorRT moves no uint8 about
         if swap_red_and_blue:
             reverse = self.constant(np.array([2, 1, 0], np.int64))
             tensor = self.add("Gather", tensor, reverse, axis=3)
         tensor = self.add("Transpose", tensor, perm=[0, 3, 1, 2])
-        tensor = self.add("Cast", tensor, to=TensorProto.FLOAT)
         if divide_by is not None:
             tensor = self.add("Div", tensor, self.constant(np.array(divide_by, np.float32)))
         graph.node[-1].output[0] = published.name
@@ -102,13 +107,28 @@ class GraphEditor:
 
         boxes: xyxy [1, A, 4]; class_scores: [1, A, C] or [1, C, A], C along `class_axis`.
         """
-        graph = self.model.graph
-        best = self.add("ReduceMax", class_scores, axes=[class_axis], keepdims=0)
+        best = self.maximum(class_scores, axis=class_axis)
         chosen = self.add("ArgMax", class_scores, axis=class_axis, keepdims=0)
         chosen = self.add("Cast", chosen, to=TensorProto.INT32)
+        return self.name_outputs(boxes, best, chosen)
+
+    def maximum(self, tensor: str, *, axis: int) -> str:
+        """The greatest value along `axis`, which goes away."""
+        (opset,) = (each.version for each in self.model.opset_import if not each.domain)
+        if opset < 18:  # from 18 on the axes are an input
+            return self.add("ReduceMax", tensor, axes=[axis], keepdims=0)
+        axes = self.constant(np.array([axis], np.int64))
+        return self.add("ReduceMax", tensor, axes, keepdims=0)
+
+    def name_outputs(self, boxes: str, scores: str, class_ids: str) -> onnx.ModelProto:
+        """Make these the graph's only outputs, and check the model.
+
+        boxes: xyxy [1, A, 4]; scores: [1, A]; class_ids: int32 [1, A].
+        """
+        graph = self.model.graph
         del graph.output[:]
         kinds = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT32)
-        for made, name, kind in zip((boxes, best, chosen), OUTPUTS, kinds, strict=True):
+        for made, name, kind in zip((boxes, scores, class_ids), OUTPUTS, kinds, strict=True):
             graph.node.append(helper.make_node("Identity", [made], [name]))
             shape = [1, None, 4] if name == "boxes" else [1, None]
             graph.output.append(helper.make_tensor_value_info(name, kind, shape))

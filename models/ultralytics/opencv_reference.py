@@ -1,4 +1,4 @@
-"""YOLOv8's reference: the published file run by OpenCV alone.
+"""The reference of a published ONNX file of YOLOv8 or 11: that file run by OpenCV alone.
 
 Shares nothing with the served path but the published ONNX file: OpenCV decodes the image, resizes
 and pads it (Ultralytics' own preprocessing is these OpenCV calls), runs the network in its DNN
@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 
 from models.detections import Detections
-from models.families.yolov8.published import published_labels
 from models.opencv import read_bgr, suppressed
+from models.ultralytics.onnx_form import published_labels
 
 
 class OpenCVReference:
-    """Runs the published ONNX file of a YOLOv8 checkpoint."""
+    """Runs an ONNX file in Ultralytics' export form (onnx_form.py)."""
 
     def __init__(self, path: Path) -> None:
         model = onnx.load(path)

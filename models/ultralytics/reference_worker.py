@@ -1,0 +1,182 @@
+"""The published pipeline of an Ultralytics checkpoint: its package's model, letterbox and NMS.
+
+Run by reference.py in an environment that has ultralytics and torch:
+
+    python -m models.ultralytics.reference_worker yolov8n.pt 640 640
+
+Requests on standard input: one JSON line `{"bytes": n, "threshold": t}`, then n bytes of an encoded
+image. Answers on standard output: one JSON line each; the first says the labels. Only reading the
+checkpoint is shared with the served path (nothing pickled may run here either).
+"""
+
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call,no-any-return"
+
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import cv2
+import numpy as np
+
+from models.errors import DamagedImage
+from models.ultralytics.archive import read_archive
+from models.ultralytics.weights import read_safetensors
+
+NMS_IOU, LIMIT = 0.7, 300  # defaults of ultralytics' `predict`: iou, max_det
+
+
+def main(checkpoint: str, height: str, width: str, plan: str | None = None) -> None:
+    """Load, say the labels, then answer until standard input ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # what the package prints is no answer
+    path, canvas = Path(checkpoint), (int(height), int(width))
+    names: list[str] | None = None
+    if plan is None:
+        archive = read_archive(path)
+        architecture, state, names = archive.architecture, archive.state, list(archive.names)
+    else:
+        architecture, state = json.loads(Path(plan).read_bytes()), read_safetensors(path)
+    detect = pipeline(architecture, state, canvas)
+    print(json.dumps({"labels": names}), file=answers, flush=True)
+    while line := sys.stdin.buffer.readline():
+        wanted = json.loads(line)
+        image = _exactly(sys.stdin.buffer, wanted["bytes"])
+        print(json.dumps(detect(image, wanted["threshold"])), file=answers, flush=True)
+
+
+def pipeline(
+    architecture: Mapping[str, Any], state: Mapping[str, np.ndarray], canvas: tuple[int, int]
+) -> Callable[[bytes, float], dict[str, Any]]:
+    """The detector: encoded image and threshold -> boxes, scores, class_ids, height, width."""
+    without_torchvision()
+    import torch
+    from ultralytics.data.augment import LetterBox
+    from ultralytics.utils.nms import non_max_suppression
+    from ultralytics.utils.ops import scale_boxes
+
+    predict = network(architecture, state)
+    letterbox = LetterBox(new_shape=canvas, auto=False, stride=32)
+
+    def detect(image: bytes, threshold: float) -> dict[str, Any]:
+        pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
+        if pixels is None:
+            raise DamagedImage("OpenCV cannot decode the image")
+        size = pixels.shape[:2]
+        painted = np.ascontiguousarray(letterbox(image=pixels)[..., ::-1].transpose(2, 0, 1))
+        with torch.no_grad():
+            output = predict(torch.from_numpy(painted)[None].float() / 255)
+        # The package keeps scores above, not equal to, its threshold. In double precision, because
+        # it tells classes apart by adding 7680 pixels a class, which costs float32 0.06 pixel.
+        (rows,) = non_max_suppression(
+            output.double(),
+            float(np.nextafter(threshold, 0)),
+            NMS_IOU,
+            max_det=LIMIT,
+            max_time_img=60,
+        )
+        boxes = scale_boxes(canvas, rows[:, :4], size)
+        return {
+            "boxes": boxes.tolist(),
+            "scores": rows[:, 4].tolist(),
+            "class_ids": rows[:, 5].int().tolist(),
+            "height": size[0],
+            "width": size[1],
+        }
+
+    return detect
+
+
+def network(architecture: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> Callable[..., Any]:
+    """The package's own model with the weights in it: images -> what its NMS takes."""
+    import torch
+    from ultralytics.nn.tasks import DetectionModel
+
+    built = deepcopy(dict(architecture))
+    anchors = built.get("anchors")
+    if anchors is not None:  # YOLOv5: the package has its blocks, and no longer its head
+        built["head"][-1][-1] = ["nc"]
+        del built["anchors"]
+    model = DetectionModel(built, ch=3, nc=built["nc"], verbose=False).eval()
+    head = model.model[-1]
+    own = {name: torch.from_numpy(value) for name, value in state.items()}
+    if anchors is None:
+        model.load_state_dict(own, strict=True)
+        head.end2end = hasattr(head, "one2one_cv2")
+        return lambda images: model.float()(images)[0]
+    prefix = f"model.{len(model.model) - 1}."
+    model.load_state_dict(
+        {name: value for name, value in own.items() if not name.startswith(prefix)}
+        | {name: value for name, value in model.state_dict().items() if name.startswith(prefix)},
+        strict=True,
+    )
+    weights = {name: value.float() for name, value in own.items() if name.startswith(prefix)}
+    return _YOLOv5(model.float(), weights, prefix, anchors)
+
+
+class _YOLOv5:
+    """YOLOv5 6.0's head on the package's network, written from its published formula, one anchor
+    and one cell at a time in double precision."""
+
+    def __init__(self, model: Any, weights: Mapping[str, Any], prefix: str, anchors: Any) -> None:
+        self._model, self._weights, self._prefix, self._anchors = model, weights, prefix, anchors
+        model.model[-1].register_forward_pre_hook(self._keep)
+        self._maps: list[Any] = []
+
+    def _keep(self, _module: Any, inputs: Any) -> None:
+        self._maps = [each.clone() for each in inputs[0]]
+
+    def __call__(self, images: Any) -> Any:
+        import torch
+
+        self._model(images)
+        columns: list[Any] = []
+        for level, features in enumerate(self._maps):
+            kernel, bias = (
+                self._weights[f"{self._prefix}m.{level}.{part}"] for part in ("weight", "bias")
+            )
+            raw = torch.einsum("oc,chw->ohw", kernel[:, :, 0, 0], features[0])
+            raw = (raw + bias[:, None, None]).double()
+            stride = images.shape[2] / raw.shape[1]
+            pairs = np.reshape(self._anchors[level], (-1, 2))
+            for index, (anchor_width, anchor_height) in enumerate(pairs):
+                part = len(raw) // len(pairs)
+                values = 1 / (1 + torch.exp(-raw[index * part : (index + 1) * part]))
+                rows, cells = values.shape[1:]
+                x = (2 * values[0] - 0.5 + torch.arange(cells)[None, :]) * stride
+                y = (2 * values[1] - 0.5 + torch.arange(rows)[:, None]) * stride
+                w = (2 * values[2]) ** 2 * float(anchor_width)
+                h = (2 * values[3]) ** 2 * float(anchor_height)
+                scores = values[4] * values[5:]
+                columns.append(torch.cat((torch.stack((x, y, w, h)), scores)).flatten(1))
+        return torch.cat(columns, 1)[None].float()
+
+
+def without_torchvision() -> None:
+    """ultralytics reads torchvision's version when it is imported, and here needs no more of it."""
+    os.environ["YOLO_AUTOINSTALL"] = "false"
+    published = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        try:
+            return published(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name == "torchvision":
+                return "0.28.0"
+            raise
+
+    importlib.metadata.version = version
+
+
+def _exactly(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:
+        raise EOFError("the request ends early")
+    return data
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
