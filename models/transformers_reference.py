@@ -117,6 +117,7 @@ def main(asked: IO[bytes], answers: IO[bytes]) -> None:
         import transformers
 
         torch.set_grad_enabled(False)
+        torch.set_num_threads(2)
         config = json.loads(Path(wanted["config"]).read_bytes())
         model = load(config, Path(wanted["weights"]))
         processor = getattr(transformers, wanted["processor"])(**wanted["settings"])

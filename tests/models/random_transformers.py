@@ -116,6 +116,7 @@ def spread(model: Any, size: tuple[int, int]) -> None:
         for pattern, scale in SCALES.items():
             if re.search(pattern, name):
                 parameter.copy_(normal(parameter, scale))
+    refines = model.config.model_type == "rt_detr" or getattr(model.config, "with_box_refine", 0)
     norms = [module for module in model.modules() if hasattr(module, "running_mean")]
     handles = [norm.register_forward_pre_hook(adapt) for norm in norms]
     model(pictures[0])
@@ -124,8 +125,10 @@ def spread(model: Any, size: tuple[int, int]) -> None:
     for name, module in model.named_modules():
         if re.search("bbox", name) and hasattr(module, "layers"):
             last = list(module.layers)[-1]
-            last.weight.copy_(normal(last.weight, 2 / last.in_features**0.5))
-            last.bias.copy_(normal(last.bias, 0.3) + torch.tensor([0, 0, -1, -1]))
+            # layers that refine each other's boxes add up: small steps, or no box has an area
+            step = 0.3 if refines else 2.0
+            last.weight.copy_(normal(last.weight, step / last.in_features**0.5))
+            last.bias.copy_(torch.tensor([0, 0, 0.2, 0.2] if refines else [0, 0, -1, -1]))
     for head in class_heads(model):  # each sees what the ones before it made
         seen: list[torch.Tensor] = []
         handle = head.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
