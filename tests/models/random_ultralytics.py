@@ -5,7 +5,9 @@
 Writes the archive as Ultralytics does (fp16, pickled model) or, for YOLOv10, a Hugging Face
 directory; beside it `state.npz`, the state dict by torch's own reading. The weights are spread:
 normalisation is fitted to real images, and the head's last layers are scaled so that scores and
-boxes vary and thresholds are crossed. Runs in a process of its own: it needs torch.
+boxes vary and thresholds are crossed. `NAME@eps`, `@add` and `@act` change
+that attribute wherever it is, as if another network had been published. Runs in a process of its
+own: it needs torch.
 """
 
 import contextlib
@@ -54,6 +56,7 @@ def main(name: str, folder: Path, images: list[Path], seed: int = 1) -> None:
     import torch
     from ultralytics.nn.tasks import DetectionModel, yaml_model_load
 
+    name, _, changed = name.partition("@")
     torch.manual_seed(seed)
     legacy = name == "yolov5n-legacy"
     description = copy.deepcopy(YOLOV5N) if legacy else yaml_model_load(name)
@@ -68,6 +71,9 @@ def main(name: str, folder: Path, images: list[Path], seed: int = 1) -> None:
     batch = torch.stack([_pixels(path) for path in images])
     features = _fit(model, batch)
     _spread(model.model[-1], features)
+    for module in model.modules():
+        if hasattr(module, changed):
+            setattr(module, changed, {"eps": 1e-5, "add": True, "act": torch.nn.ReLU()}[changed])
     folder.mkdir(parents=True, exist_ok=True)
     if "v10" not in name:
         model = model.half()

@@ -515,6 +515,79 @@ def test_a_hugging_face_file_is_fetched_at_its_commit(
         assert list(folder.iterdir()) == []
 
 
+UNPINNED = HuggingFaceSource(repo="toys/toy", revision=COMMIT, files={"model.onnx": None})
+
+
+def test_a_file_without_a_digest_is_recorded_at_the_first_fetch_and_pinned_ever_after(
+    publisher: Publisher,
+    start: Callable[..., subprocess.Popen[str]],
+    get: Get,
+    folder: Path,
+) -> None:
+    env = {"HF_ENDPOINT": publisher.url, "HF_HUB_DISABLE_XET": "1"}
+    process = start(UNPINNED, **env)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0, output
+    assert f"recorded sha256 {SHA}: {folder / 'model.onnx'}" in output
+    assert (folder / "SHA256SUMS").read_text() == f"{SHA}  model.onnx\n"
+    assert sources.digests(UNPINNED, "toy") == {"model.onnx": SHA}
+    assert leftovers(folder) == []
+    before = publisher.requests.total()
+    assert get(UNPINNED) == {"model.onnx": folder / "model.onnx"}
+    assert publisher.requests.total() == before
+
+    (folder / "model.onnx").write_bytes(b"changed since")
+    process = start(UNPINNED, **env)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0, output
+    assert "not the pinned one" in output
+    assert f"verified sha256 {SHA}" in output
+    assert (folder / "model.onnx").read_bytes() == BODY
+
+
+def test_a_fetch_that_gives_another_file_than_was_recorded_is_refused(
+    publisher: Publisher, start: Callable[..., subprocess.Popen[str]], folder: Path
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "SHA256SUMS").write_text(f"{WRONG}  model.onnx\n")
+    process = start(UNPINNED, HF_ENDPOINT=publisher.url, HF_HUB_DISABLE_XET="1")
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 3, output
+    assert "SourceMismatch cannot fetch" in output
+    assert not (folder / "model.onnx").exists()
+
+
+def test_a_file_without_a_digest_may_be_put_there_by_hand_and_is_recorded(
+    get: Get, folder: Path, said: list[str]
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(BODY)
+    assert get(UNPINNED) == {"model.onnx": folder / "model.onnx"}
+    assert said == [f"recorded sha256 {SHA} of {folder / 'model.onnx'}, put there"]
+    assert (folder / "SHA256SUMS").read_text() == f"{SHA}  model.onnx\n"
+    assert leftovers(folder) == []
+    said.clear()
+    get(UNPINNED)
+    assert said == []
+
+
+def test_without_network_a_file_without_a_digest_is_asked_for_too(
+    get: Get, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # as if not installed
+    with pytest.raises(SourceError, match="sha256 not known yet: recorded then"):
+        get(UNPINNED)
+    with pytest.raises(SourceError, match=r"^toy: no sha256 is known of model\.onnx$"):
+        sources.digests(UNPINNED, "toy")
+
+
+def test_a_damaged_record_is_named(get: Get, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "SHA256SUMS").write_text("model.onnx\n")
+    with pytest.raises(SourceError, match=r"SHA256SUMS has a line that is not a sha256 and a name"):
+        get(UNPINNED)
+
+
 # --- local
 
 
