@@ -143,11 +143,13 @@ class MatchedCriteria:
         other = int(np.flatnonzero(partners < 0)[0])
         return Comparison(
             self._nearest(same, overlaps, gaps),
-            f"no {theirs[other]} of its own within IoU {self.iou:g} and score {self.score:g} of the "
-            f"reference's {theirs[other]} {reference.scores[other]:.4f}",
+            f"no {theirs[other]} of its own within IoU {self.iou:g} and score {self.score:g} of "
+            f"the reference's {theirs[other]} {reference.scores[other]:.4f}",
         )
 
-    def _nearest(self, same: np.ndarray, overlaps: np.ndarray, gaps: np.ndarray) -> dict[str, float]:
+    def _nearest(
+        self, same: np.ndarray, overlaps: np.ndarray, gaps: np.ndarray
+    ) -> dict[str, float]:
         """The smallest bounds that would have passed: the matching of each class with the least
         loss of overlap, whatever its scores; empty when the classes' counts differ."""
         partners = _matching(same, overlaps)
@@ -161,7 +163,7 @@ class MatchedCriteria:
 
 
 def pairwise_iou(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """float64 [N, M] from xyxy boxes float32 [N, 4] and [M, 4]; 1 for two equal boxes of no area."""
+    """float64 [N, M] from xyxy boxes float32 [N, 4] and [M, 4]; equal boxes of no area give 1."""
     mine, other = ours.astype(float)[:, None], theirs.astype(float)[None]
     sides = np.minimum(mine[..., 2:], other[..., 2:]) - np.maximum(mine[..., :2], other[..., :2])
     shared = sides.clip(0).prod(-1)

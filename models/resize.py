@@ -1,4 +1,4 @@
-"""`Resized`: the image resized to the network's input, with no padding; boxes come back as fractions.
+"""`Resized`: an image resized to the network's input without padding, and boxes mapped back.
 
 Written once for the families that resize without a border (the DETR line, as Hugging Face's image
 processors do it), because a pixel more or less in the resized side moves every box.
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
+
+from models.errors import BundleError
 
 
 @dataclass(frozen=True)
@@ -72,3 +74,14 @@ class Resized:
         """
         limits = np.array([self.source_width, self.source_height] * 2, np.float32)
         return (boxes * limits).clip(np.float32(0), limits)
+
+
+def without_canvas(canvas: tuple[int, int] | None) -> None:
+    """For families whose input follows the image's size: on a padded canvas and without the pixel
+    mask, DETR's boxes would be fractions of the padded image, each of them misplaced.
+
+    Raises:
+        BundleError: the checkpoint gives a canvas.
+    """
+    if canvas is not None:
+        raise BundleError("this family's input follows the image's size: leave `canvas` out")

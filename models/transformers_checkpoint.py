@@ -99,7 +99,7 @@ def load(config: Mapping[str, Any], weights: Path) -> Any:
         state = {_renamed(name): value for name, value in state.items()}
     try:
         parsed = transformers.AutoConfig.for_model(**described)
-        architecture = transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING[type(parsed)]
+        architecture: Any = transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING[type(parsed)]
         model, report = architecture.from_pretrained(
             None,
             config=parsed,
@@ -127,7 +127,7 @@ def _wants_timm(config: Mapping[str, Any]) -> bool:
     """Whether the backbone is timm's: the published DETR checkpoints of 2020 to 2023."""
     nested = config.get("backbone_config")
     if nested:
-        return nested.get("model_type") == "timm_backbone"
+        return bool(nested.get("model_type") == "timm_backbone")
     return bool(config.get("use_timm_backbone")) or config.get("backbone") is not None
 
 

@@ -34,7 +34,7 @@ _CHECKED_SIZE = (416, 290)
 _TOLERANCE = 1e-3
 
 
-def export(
+def export_transformers(
     files: Mapping[str, Path],
     canvas: tuple[int, int] | None,
     labels: Sequence[str],

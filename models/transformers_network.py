@@ -1,4 +1,4 @@
-"""The parts of an exported DETR-like graph that are not the network: pixels in front, decoding behind.
+"""What surrounds the network in a DETR-like graph: pixels in front, decoding behind.
 
 Only the exporting process imports this module: it needs torch.
 

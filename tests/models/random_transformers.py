@@ -1,4 +1,4 @@
-"""Seeded random checkpoints in the format Hugging Face publishes: what the transformers tests build.
+"""Seeded random checkpoints in the format Hugging Face publishes, for the transformers tests.
 
     python -m tests.models.random_transformers KIND small|real FOLDER
 
@@ -11,6 +11,7 @@ constant output.
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from safetensors.torch import load_file, save_file
 
 from models import home
 from models.labels import COCO80, COCO91
@@ -30,6 +30,12 @@ SCALES = {
     "(?<!query_)position_embeddings": 0.2,
     r"(sampling_offsets|\.attention_weights|reference_points)\.weight": 0.1,
 }
+# and scaled: attention that looks at a few places, over features that still differ by place
+SHARPER = {
+    r"encoder_attn\.(q|k)_proj\.weight": 2.0,
+    r"model\.encoder\..*self_attn\.o_proj\.weight": 0.3,
+}
+CLASS_HEADS = r"(class_labels_classifier(\.layers\.2)?|class_embed\.\d|enc_score_head)$"
 FEW = {"hidden_sizes": [32, 64, 96, 128], "depths": [1, 1, 1, 1], "embedding_size": 16}
 SMALL = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
 
@@ -110,8 +116,9 @@ def spread(model: Any, size: tuple[int, int]) -> None:
         if isinstance(module, torch.nn.Linear):
             module.weight.copy_(normal(module.weight, 1.2 / module.in_features**0.5))
     for name, parameter in model.named_parameters():
-        if re.search(r"encoder_attn\.(o_proj|output_proj)\.weight", name):
-            parameter.mul_(0.3)  # what an image adds to all its queries alike
+        for pattern, factor in SHARPER.items():
+            if re.search(pattern, name):
+                parameter.mul_(factor)
     for name, parameter in model.named_parameters():
         for pattern, scale in SCALES.items():
             if re.search(pattern, name):
@@ -131,7 +138,7 @@ def spread(model: Any, size: tuple[int, int]) -> None:
             last.bias.copy_(torch.tensor([0, 0, 0.2, 0.2] if refines else [0, 0, -1, -1]))
     for head in class_heads(model):  # each sees what the ones before it made
         seen: list[torch.Tensor] = []
-        handle = head.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
+        handle = head.register_forward_pre_hook(partial(remember, seen))
         for picture in pictures:
             model(picture)
         handle.remove()
@@ -167,12 +174,19 @@ def pixels(path: Path, size: tuple[int, int]) -> torch.Tensor:
 
 
 def class_heads(model: Any) -> list[torch.nn.Linear]:
-    heads = []
-    for name, module in model.named_modules():
-        if re.search(r"(class_labels_classifier|class_embed|enc_score_head)", name):
-            if isinstance(module, torch.nn.Linear) and module.out_features >= 80:
-                heads.append(module)
-    return list(dict.fromkeys(heads))
+    """Those of all layers, and RT-DETR's that picks its queries; a tied one may come twice."""
+    return [
+        module
+        for name, module in model.named_modules()
+        if re.search(
+            r"(class_labels_classifier(\.layers\.2)?|class_embed\.\d|enc_score_head)$", name
+        )
+        and isinstance(module, torch.nn.Linear)
+    ]
+
+
+def remember(seen: list[torch.Tensor], _: Any, given: tuple[torch.Tensor, ...]) -> None:
+    seen.append(given[0][0])
 
 
 def main(kind: str, size: str, folder: Path) -> None:

@@ -103,7 +103,7 @@ def _logit(fractions: Tensor) -> Tensor:
 
 
 def _moved(delta: Tensor, anchors: Tensor) -> Tensor:
-    """Box logits [1, Q, 4] from a head's output and the logits it is relative to, [1, Q, 2 or 4]."""
+    """Box logits [1, Q, 4]: a head's output added to the anchors' logits, [1, Q, 2 or 4]."""
     known = anchors.shape[-1]
     return torch.cat([delta[..., :known] + anchors, delta[..., known:]], -1)
 
@@ -130,7 +130,9 @@ def _attend(
     for level, (height, width) in enumerate(sizes):
         if references.shape[-1] == 2:  # offsets are cells of the level
             # tensors straight from the symbolic sizes: `float(side)` would freeze them
-            cells = torch.stack([torch.tensor(side, dtype=torch.float32) for side in (width, height)])
+            cells = torch.stack(
+                [torch.tensor(side, dtype=torch.float32) for side in (width, height)]
+            )
             step = offsets[:, :, level] / cells
         else:  # offsets are halves of the box, shared among the points
             step = offsets[:, :, level] / points * references[0, :, None, None, 2:] * 0.5

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from models import transformers_export
 from models.criteria import MatchedCriteria
 from models.detections import Detections
-from models.errors import BundleError
 from models.family import Reference
 from models.placement import Placement
 from models.queries import detections_of
-from models.resize import Resized
+from models.resize import Resized, without_canvas
+from models.transformers_export import export_transformers
 
 MODEL_TYPE = "detr"
 
@@ -29,14 +28,12 @@ class DETR:
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
-        _no_canvas(canvas)
+        without_canvas(canvas)
         network = f"{__name__}.network"
-        return transformers_export.export(
-            files, None, labels, model_type=MODEL_TYPE, network=network
-        )
+        return export_transformers(files, None, labels, model_type=MODEL_TYPE, network=network)
 
     def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Resized:
-        _no_canvas(canvas)
+        without_canvas(canvas)
         return Resized.shortest_edge(source)
 
     def decode(
@@ -50,12 +47,6 @@ class DETR:
         return TransformersReference(
             files, labels, model_type=MODEL_TYPE, processor="DetrImageProcessorPil", settings={}
         )
-
-
-def _no_canvas(canvas: tuple[int, int] | None) -> None:
-    """A padded canvas without DETR's pixel mask would misplace every box."""
-    if canvas is not None:
-        raise BundleError("this family's input follows the image's size: leave `canvas` out")
 
 
 FAMILY = DETR()

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from models import transformers_export
 from models.criteria import MatchedCriteria
 from models.detections import Detections
 from models.family import Reference
 from models.placement import Placement, fixed
 from models.queries import detections_of
 from models.resize import Resized
+from models.transformers_export import export_transformers
 
 MODEL_TYPE = "yolos"
 CANVAS = (512, 864)  # height, width: the reference system's size, which the reference here follows
@@ -30,7 +30,7 @@ class YOLOS:
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
         network = f"{__name__}.network"
-        return transformers_export.export(
+        return export_transformers(
             files, fixed(canvas), labels, model_type=MODEL_TYPE, network=network
         )
 
