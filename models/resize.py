@@ -37,8 +37,9 @@ class Resized:
         to `shortest`, or to less where the longer side would pass `longest`; aspect kept.
 
         The shorter side is rounded half to even, the longer one is cut to whole pixels and follows
-        the shorter side as it was before rounding. A side that would be 0 becomes 1 (the published
-        rule fails there).
+        the shorter side as it was before rounding. An image whose shorter side is right already is
+        left alone, even where rounding made it right (600x1334 stays, one pixel above `longest`).
+        A side that would be 0 becomes 1 (the published rule fails there).
 
         source: (height, width).
         """
@@ -47,7 +48,7 @@ class Resized:
         if float(long) / float(short) * shortest > longest:
             exact = longest * float(short) / float(long)
         side = round(exact)
-        if side == short:  # nothing to do, even where the cut would make the longer side shorter
+        if side == short:
             return cls(*source, *source)
         # in this order: another one differs in the last bit, and by the cut in a whole pixel
         other = max(1, int(exact * long / short))

@@ -105,6 +105,7 @@ def load(config: Mapping[str, Any], weights: Path) -> Any:
             config=parsed,
             state_dict=state,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported, and refused below
             attn_implementation="eager",
         )
     except Exception as error:  # transformers raises whatever its validation or torch does

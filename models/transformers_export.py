@@ -30,8 +30,9 @@ OPSET = 18
 _TRACED_SIZE = (307, 419)
 _CHECKED_SIZE = (416, 290)
 # of the sorted outputs, as medians: near-equal scores may swap places between torch and ONNX
-# Runtime, which is no fault; a frozen size shifts every box by a tenth of the image
-_TOLERANCE = 1e-3
+# Runtime, which is no fault. Rounding alone gives 1e-6 to 1e-3 on random weights, sizes frozen in
+# a part of the graph 1e-2 and more (measured on the tests' checkpoints).
+_TOLERANCE = 4e-3
 
 
 def export_transformers(
@@ -179,11 +180,13 @@ def main(arguments: Sequence[str]) -> None:
     dynamic = {} if wanted.canvas else {1: "height", 2: "width"}
     generator = torch.Generator().manual_seed(0)
 
-    def noise(height: int, width: int) -> torch.Tensor:
-        shape = (1, height, width, 3)
-        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    def patches(height: int, width: int) -> torch.Tensor:
+        """Smooth ones, as in a photograph: on noise, queries tie and their order is chance."""
+        few = torch.rand((1, 3, 12, 12), generator=generator) * 255
+        image = torch.nn.functional.interpolate(few, size=(height, width), mode="bilinear")
+        return image.permute(0, 2, 3, 1).to(torch.uint8)
 
-    example, unseen = noise(*size), noise(*(wanted.canvas or _CHECKED_SIZE))
+    example, unseen = patches(*size), patches(*(wanted.canvas or _CHECKED_SIZE))
     with torch.no_grad():
         answers = network.eval().published_pass(unseen)
         named = dict(zip(OUTPUTS, (answer.numpy() for answer in answers), strict=True))
