@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
 from models.errors import BundleError
@@ -25,11 +26,23 @@ OUTPUTS = ("boxes", "scores", "class_ids")
 
 
 class GraphEditor:
-    """Adds nodes before and after a graph. `add` and `constant` return the name they made."""
+    """Adds nodes before and after a graph. `add` and `constant` return the name they made.
+
+    Raises:
+        BundleError: `path` is no ONNX file.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.model = onnx.load(path)
+        try:
+            self.model = onnx.load(path)
+        except DecodeError as error:
+            raise BundleError(f"{path.name} is not an ONNX file: {error}") from error
         self._made = 0
+
+    @property
+    def _opset(self) -> int:
+        versions = {item.domain or "ai.onnx": int(item.version) for item in self.model.opset_import}
+        return versions["ai.onnx"]
 
     def require(self, *, inputs: dict[str, list[int]], outputs: dict[str, list[int]]) -> None:
         """Check the graph's own inputs and outputs.
@@ -103,7 +116,11 @@ class GraphEditor:
         boxes: xyxy [1, A, 4]; class_scores: [1, A, C] or [1, C, A], C along `class_axis`.
         """
         graph = self.model.graph
-        best = self.add("ReduceMax", class_scores, axes=[class_axis], keepdims=0)
+        if self._opset < 18:
+            best = self.add("ReduceMax", class_scores, axes=[class_axis], keepdims=0)
+        else:  # the axes became an input
+            axes = self.constant(np.array([class_axis], np.int64))
+            best = self.add("ReduceMax", class_scores, axes, keepdims=0)
         chosen = self.add("ArgMax", class_scores, axis=class_axis, keepdims=0)
         chosen = self.add("Cast", chosen, to=TensorProto.INT32)
         del graph.output[:]

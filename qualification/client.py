@@ -23,12 +23,15 @@ class Client:
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
 
     def infer(self, model: str, images: Sequence[bytes]) -> tuple[int, bytes]:
-        """(status, body) of one request."""
+        """(status, body) of one request; status 0 and the reason when there was no answer."""
         body = {
             "model": model,
             "input": [{"type": "image_url", "url": data_url(image)} for image in images],
         }
-        answer = self._http.post("/v1/infer", content=orjson.dumps(body))
+        try:
+            answer = self._http.post("/v1/infer", content=orjson.dumps(body))
+        except httpx.HTTPError as error:
+            return 0, repr(error).encode()
         return answer.status_code, answer.content
 
     def get(self, path: str) -> tuple[int, dict[str, object]]:

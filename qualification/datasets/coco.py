@@ -73,6 +73,8 @@ def _drawing() -> str:
 def read(name: str, folder: Path) -> Dataset:
     """Every image of a COCO folder, with its ground truth as it stands."""
     document = json.loads((folder / "instances.json").read_text())
+    for annotation in document["annotations"]:
+        annotation.setdefault("iscrowd", 0)  # pycocotools needs it, some exporters leave it out
     images = [
         DatasetImage(image["id"], image["file_name"], folder / "images" / image["file_name"])
         for image in document["images"]
