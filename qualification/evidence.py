@@ -54,6 +54,23 @@ class Seen:
             value["labels"],
         )
 
+    @classmethod
+    def from_wire(cls, image: str, boxes: Sequence[WireBox], height: int, width: int) -> "Seen":
+        """An answer's boxes in pixels of an image of that size."""
+        ordered = sorted(boxes, key=lambda box: -box[6])
+        corners = np.array([box[2:6] for box in ordered], np.float32).reshape(-1, 4)
+        return cls(
+            image,
+            Detections(
+                corners * np.array([width, height] * 2, np.float32),
+                np.array([box[6] for box in ordered], np.float32),
+                np.array([box[1] for box in ordered], np.int32),
+                height,
+                width,
+            ),
+            [box[0] for box in ordered],
+        )
+
     def wire_boxes(self) -> list[WireBox]:
         """What a response about this image must hold, in canonical order."""
         found = self.detections

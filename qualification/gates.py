@@ -76,7 +76,7 @@ def owning_case(
         },
         needed="on every image the same classes and count, "
         + ", ".join(f"{name} < {bound:g}" for name, bound in criteria.bounds().items()),
-        detail="; ".join(failures[:3]) or f"would have passed above {smallest}",
+        detail="; ".join(failures[:3]) or f"passes at any bound above {smallest}",
     )
 
 
@@ -88,7 +88,7 @@ def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:
             passed=reference.map >= bounds.reference_floor,
             measured={"reference_map": reference.map, "scored_boxes": reference.scored_boxes},
             needed=f"reference mAP >= {bounds.reference_floor:g}",
-            detail=f"would have passed at {_rounded(reference.map, ROUND_FLOOR)}",
+            detail=f"passes up to a floor of {_rounded(reference.map, ROUND_FLOOR)}",
         )
     ]
     for name in ("map", "map50"):
@@ -100,7 +100,7 @@ def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:
                 passed=drop <= bounds.map_drop,
                 measured={"native": ours, "reference": theirs, "drop": drop},
                 needed=f"drop <= {bounds.map_drop:g}",
-                detail=f"would have passed at {_rounded(max(drop, 0), ROUND_CEILING)}",
+                detail=f"passes down to a bound of {_rounded(max(drop, 0), ROUND_CEILING)}",
             )
         )
     return gates

@@ -45,6 +45,11 @@ def markdown(results: Results) -> str:
         "",
         f"Started {results.started}. Reproduce with `{results.command}`.",
         "",
+        "`native` is the served engine, `reference` the published model run by other means. A "
+        "model passes when the two agree within its family's bounds, when every HTTP response "
+        "holds the native boxes to the last bit, and when every response to AIPerf did too. "
+        "docs/results.md explains each gate.",
+        "",
         _line(COLUMNS),
         _line(["---"] * len(COLUMNS)),
         *map(_line, table_rows(results)),

@@ -132,6 +132,7 @@ def summary(error: Exception) -> str:
         return " ".join(str(error).split())
     problems: Sequence[Any] = error.errors()
     return "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+        f"{'.'.join(map(str, problem['loc'])) or 'the file'}: "
+        f"{'unknown field' if problem['type'] == 'extra_forbidden' else problem['msg']}"
         for problem in problems
     )

@@ -4,8 +4,12 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
+import tempfile
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +29,12 @@ PORTS = ("RAY_SERVE_HAPROXY_METRICS_PORT", "RAY_SERVE_HAPROXY_STATS_PORT")
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     """An empty environment in place of the process's, and the process id 1."""
     own: dict[str, str] = {}
-    system = SimpleNamespace(environ=own, getpid=lambda: 1, path=os.path)
+    system = SimpleNamespace(environ=own, getpid=lambda: 1, getuid=os.getuid, path=os.path)
     monkeypatch.setattr(settings, "os", system)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no token of Ray's there
     return own
 
 
@@ -37,12 +42,12 @@ def test_what_is_unset_is_set(environment: dict[str, str]) -> None:
     settings.apply()
     assert settings.FIXED.items() <= environment.items()
     assert environment["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-    assert environment.keys() == {*settings.FIXED, *PATHS, *PORTS}
+    assert environment.keys() == {*settings.FIXED, *PATHS, *PORTS, "RAY_AUTH_MODE"}
     assert all(environment.values())
 
 
 def test_what_is_set_is_left_alone(environment: dict[str, str]) -> None:
-    names = [*settings.FIXED, *PATHS, *PORTS]
+    names = [*settings.FIXED, *PATHS, *PORTS, "RAY_AUTH_MODE"]
     mine = {name: f"mine {place}" for place, name in enumerate(names)}
     for name in names:
         environment.clear()
@@ -175,3 +180,39 @@ def test_of_several_request_ids_an_answer_keeps_the_first(
 def test_other_messages_pass_as_they_are() -> None:
     twice = [(b"x-request-id", b"a"), (b"x-request-id", b"b")]
     assert answered(twice, "http.response.trailers") == twice
+
+
+@pytest.mark.parametrize(
+    ("starts_ray", "has_token", "mode"),
+    [(True, False, "token"), (False, True, "token"), (False, False, None)],
+)
+def test_a_token_is_used_where_ray_makes_or_has_one(
+    environment: dict[str, str], tmp_path: Path, starts_ray: bool, has_token: bool, mode: str | None
+) -> None:
+    if has_token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    settings.apply(starts_ray=starts_ray)
+    assert environment.get("RAY_AUTH_MODE") == mode
+
+
+def test_old_folders_without_a_serving_haproxy_are_removed(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], tmp_path: Path
+) -> None:
+    base = Path(tempfile.mkdtemp(dir="/tmp"))  # a socket's path must be short
+    monkeypatch.setattr(settings, "FOLDER", base / "d")
+    folders = {name: base / f"d-{name}" / "node" for name in ("served", "left", "young")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    serving, ended = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    with serving, ended:
+        serving.bind(str(folders["served"] / "admin.sock"))
+        serving.listen()
+        ended.bind(str(folders["left"] / "admin.sock"))
+        long_ago = time.time() - 2 * settings.LEFTOVER_AGE_S
+        for name in ("served", "left"):
+            os.utime(folders[name].parent, (long_ago, long_ago))
+        settings.apply()
+    left = {folder.name for folder in base.iterdir()}
+    shutil.rmtree(base)
+    assert left == {"d-served", "d-young"}

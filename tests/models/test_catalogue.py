@@ -97,10 +97,12 @@ def test_an_unknown_checkpoint_is_answered_with_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        pytest.param("colour", "red", "colour: Extra inputs", id="unknown field"),
-        pytest.param("gates.colour", "red", "gates.colour: Extra inputs", id="unknown inside"),
-        pytest.param("dataset.split", 1, "dataset.coco.split: Extra inputs", id="unknown deep"),
-        pytest.param("source.colour", "red", "source.local.colour: Extra", id="unknown in source"),
+        pytest.param("colour", "red", "colour: unknown field", id="unknown field"),
+        pytest.param("gates.colour", "red", "gates.colour: unknown field", id="unknown inside"),
+        pytest.param("dataset.split", 1, "dataset.coco.split: unknown field", id="unknown deep"),
+        pytest.param(
+            "source.colour", "red", "source.local.colour: unknown field", id="unknown in source"
+        ),
         pytest.param("licence", ..., "licence: Field required", id="missing field"),
         pytest.param("gates", ..., "gates: Field required", id="missing gates"),
         pytest.param("gates.map_drop", ..., "gates.map_drop: Field required", id="missing inside"),

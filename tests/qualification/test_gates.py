@@ -122,7 +122,7 @@ def test_owning_case_of_no_image_fails() -> None:
 def test_owning_case_would_have_passed_with_the_bound_it_prints(shift: float) -> None:
     native, reference = [seen(shift=shift)], [seen()]
     detail = owning_case(native, reference).detail
-    assert detail.startswith("would have passed above score 0, side_px ")
+    assert detail.startswith("passes at any bound above score 0, side_px ")
     bound = float(detail.rpartition(" ")[2])
 
     def passes(side_px: float) -> bool:
@@ -184,7 +184,7 @@ def test_dataset_states_both_figures_the_drop_and_what_was_needed() -> None:
 @pytest.mark.parametrize("value", [0.30004, 0.29996, 0.3, 0.5, 0.123456])
 def test_the_floor_it_prints_would_have_passed(value: float) -> None:
     detail = dataset(mean(value), mean(value))["reference-floor"].detail
-    floor = float(detail.removeprefix("would have passed at "))
+    floor = float(detail.removeprefix("passes up to a floor of "))
     assert dataset(mean(value), mean(value), floor=floor)["reference-floor"].passed
     assert value - floor <= 0.0001
 
@@ -193,7 +193,7 @@ def test_the_floor_it_prints_would_have_passed(value: float) -> None:
 def test_the_drop_it_prints_would_have_passed(drop: float) -> None:
     native, reference = mean(0.5 - drop), mean(0.5)
     detail = dataset(native, reference)["map"].detail
-    bound = float(detail.removeprefix("would have passed at "))
+    bound = float(detail.removeprefix("passes down to a bound of "))
     assert dataset(native, reference, drop=bound)["map"].passed
     assert 0 <= bound - max(drop, 0) <= 0.0001 + 1e-12
 
