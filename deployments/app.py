@@ -53,6 +53,7 @@ def ingress(args: dict[str, Any]) -> Application:
     deployment = serve.deployment(
         num_replicas=limits.replicas,
         max_ongoing_requests=MAX_INGRESS_ONGOING,
+        health_check_period_s=2,
         ray_actor_options={"num_cpus": 0},
     )
     return deployment(Ingress).bind(limits)

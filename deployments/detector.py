@@ -6,7 +6,6 @@ thread of its own.
 """
 
 import asyncio
-import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 from ray import serve
 
 from deployments.config import ModelArgs
+from deployments.console import say
 from models import bundle, catalogue, images, status
 from models.bundle import Bundle
 from models.detections import Detections
@@ -25,8 +25,6 @@ from models.engine import resolve
 from models.errors import DetserveError, ImageError
 from models.home import home
 from models.placement import Placement
-
-logger = logging.getLogger("ray.serve")
 
 # Threads that decode and letterbox while the engine works on another image.
 DECODERS = 2
@@ -69,7 +67,6 @@ class Detector:
         self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._warm_up()
-        logger.info("%s: serving bundle %s", manifest.checkpoint, manifest.digest)
 
     async def detect(self, image: bytes, max_pixels: int) -> TaskResult | ImageError:
         """Detections on one encoded image.
@@ -150,10 +147,4 @@ def _open(args: ModelArgs) -> Bundle:
     if args.bundle is not None:
         return Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
     assert args.checkpoint is not None  # ModelArgs: either bundle or checkpoint
-    return bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=_say)
-
-
-def _say(message: str) -> None:
-    """To Serve's log, and to the terminal of `serve run`: a first start may fetch for minutes."""
-    logger.info(message)
-    print(message, flush=True)
+    return bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=say)

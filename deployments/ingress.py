@@ -103,6 +103,10 @@ class Ingress:
             record["error"] = DetserveError.code
             return _error(DetserveError("an internal error; the server's log has it"), request_id)
 
+    async def check_health(self) -> None:
+        """Asked by Serve every few seconds; a look at the models announces what has changed."""
+        await self._registry.current()
+
     async def _route(self, request: Request, record: Record) -> Response:
         route = self._routes.get(request.url.path)
         if route is None:

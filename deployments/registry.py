@@ -12,9 +12,11 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
+from deployments.console import say
 from deployments.detector import Detector
 
 DETECTOR = Detector.__name__
+STARTING, WAITING = "starting", "waiting"  # how the reasons begin that may pass by themselves
 STALE_S = 1.0  # how old the list may be for a request to a model it holds
 FRESH_S = 0.2  # how old it may be for an answer that says what is not there
 
@@ -47,12 +49,14 @@ class Registry:
         async with self._reading:
             if time.monotonic() - self._read_at > FRESH_S:
                 status = await asyncio.to_thread(serve.status)
+                before = self._models
                 self._models = {
                     name: _model(name, application, self._models.get(name))
                     for name, application in sorted(status.applications.items())
                     if name != self._own and application.status != ApplicationStatus.DELETING
                 }
                 self._read_at = time.monotonic()
+                _announce(before, self._models)
         return self._models
 
     async def find(self, name: str | None) -> Model | None:
@@ -68,6 +72,16 @@ class Registry:
 
     async def _refresh(self) -> None:
         await self.current()
+
+
+def _announce(before: dict[str, Model], now: dict[str, Model]) -> None:
+    """Each change of state, to the terminal of `serve run`."""
+    for name in before.keys() - now.keys():
+        say(f"{name}: removed")
+    for name, model in now.items():
+        known = before.get(name)
+        if known is None or (known.ready, known.reason) != (model.ready, model.reason):
+            say(f"{name}: {'ready' if model.ready else model.reason}")
 
 
 def _choose(models: dict[str, Model], name: str | None) -> Model | None:
@@ -101,6 +115,10 @@ def _reason(application: ApplicationStatusOverview) -> str:
             kind, colon, sentence = line.strip().partition(": ")
             if colon and kind.startswith("models.errors."):
                 return sentence
+        if "to be scheduled" in str(message):
+            # Serve: "… Resources required for each replica: {…}, total resources available: {…}. …"
+            resources = str(message).partition("Resources required")[2]
+            return f"{WAITING} for resources: required{resources.partition('. ')[0]}"
     if application.status == ApplicationStatus.DEPLOYING:
-        return "starting"
+        return STARTING
     return f"not running (Serve says {application.status.value}); its logs have the reason"

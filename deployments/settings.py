@@ -8,13 +8,16 @@ Only the standard library is imported here: this module runs whenever the enviro
 starts. A variable that is already set is left alone.
 """
 
+import contextlib
 import os
+import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 # HAProxy in front of the ingress, and deployments that talk by gRPC on one event loop: 2.9 ms and
-# 349 requests/s where Serve as it comes needs 20 ms and does 60 (shared/FACTS.md section 6).
+# 349 requests/s where Serve as it comes needs 20 ms and does 60.
 FIXED = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
@@ -31,12 +34,25 @@ FIXED = {
 }
 
 
-def apply() -> None:
-    """Set what is not set yet, for a Ray instance that this process is going to start."""
+FOLDER = Path("/tmp/detserve")
+SOCKETS = "*/admin.sock"  # under a folder, one for each node
+LEFTOVER_AGE_S = 3600
+
+
+def apply(*, starts_ray: bool = True) -> None:
+    """Set what is not set yet.
+
+    starts_ray: this process is going to start Ray, rather than talk to one that runs.
+    """
     values = dict(FIXED)
+    # Ray starts with token authentication and makes the token, but its other commands do not look
+    # for one by themselves: `serve deploy` and `serve status` would be refused
+    if starts_ray or (Path.home() / ".ray" / "auth_token").exists():
+        values["RAY_AUTH_MODE"] = "token"
+    _remove_leftovers()
     # HAProxy's files and ports: two Serve instances on one machine must not share them. The
     # folder's name is short because Ray adds 57 characters and a socket's path ends at 97.
-    folder = Path("/tmp") / f"detserve-{os.getpid()}"
+    folder = Path(f"{FOLDER}-{os.getpid()}")
     for name, file in (
         ("CONFIG_FILE_LOC", "haproxy.cfg"),
         ("SOCKET_PATH", "admin.sock"),
@@ -57,8 +73,29 @@ def apply() -> None:
 
 def apply_to_ray_commands() -> None:
     """Called at interpreter start: applies to the commands `serve` and `ray` alone."""
-    if sys.argv and os.path.basename(sys.argv[0]) in ("serve", "ray"):
-        apply()
+    command = [os.path.basename(word) for word in sys.argv[:1]] + sys.argv[1:2]
+    if command[:1] in (["serve"], ["ray"]):
+        apply(starts_ray=command == ["serve", "run"])
+
+
+def _remove_leftovers() -> None:
+    """Old folders whose HAProxy is gone; Serve leaves them. The process that named a folder may
+    have ended while its HAProxy serves on, so a socket that answers decides."""
+    for folder in FOLDER.parent.glob(f"{FOLDER.name}-*"):
+        with contextlib.suppress(OSError):  # another process may be removing it too
+            status = folder.stat()
+            old = time.time() - status.st_mtime > LEFTOVER_AGE_S
+            if (
+                old
+                and status.st_uid == os.getuid()
+                and not any(map(_answers, folder.glob(SOCKETS)))
+            ):
+                shutil.rmtree(folder)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def free_ports(count: int) -> list[int]:

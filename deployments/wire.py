@@ -15,7 +15,7 @@ import pybase64
 from deployments.config import IngressArgs
 from models import images
 from models.detections import Detections
-from models.errors import DetserveError, ImageError, InvalidRequest, MalformedRequest
+from models.errors import DetserveError, ImageError, InvalidRequest, MalformedRequest, RequestError
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
@@ -67,8 +67,15 @@ def parse_request(body: bytes, limits: IngressArgs) -> InferRequest:
             error.index = index
             raise
         except InvalidRequest as error:
-            raise InvalidRequest(f"input[{index}]: {error}") from error
+            # no local name for it: the frame would hold the error, and the error the body's frame
+            raise _at(index, error) from error
     return InferRequest(model, decoded)
+
+
+def _at(index: int, error: InvalidRequest) -> InvalidRequest:
+    placed = InvalidRequest(f"input[{index}]: {error}")
+    placed.index = index
+    return placed
 
 
 def _image(item: Any, max_pixels: int) -> bytes:
@@ -127,12 +134,12 @@ def _boxes(detections: Detections, labels: Sequence[str]) -> dict[str, list[dict
 
 
 def error_body(error: DetserveError, request_id: str) -> bytes:
-    """An error's JSON: code, sentence, request id and, for an image, its place in `input`."""
+    """An error's JSON: code, sentence, request id and, for an item of `input`, its place."""
     detail: dict[str, Any] = {
         "code": error.code,
         "message": str(error),
         "request_id": request_id,
     }
-    if isinstance(error, ImageError) and error.index is not None:
+    if isinstance(error, RequestError) and error.index is not None:
         detail["index"] = error.index
     return orjson.dumps({"error": detail})

@@ -3,14 +3,19 @@
 One small interface, so that a family sees no difference between back ends.
 """
 
+import os
 from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-import onnxruntime  # type: ignore[import-untyped]
 
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS
+
+# ONNX Runtime queues usage events under the user's cache otherwise; it reads this when imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime  # type: ignore[import-untyped]
 
 EngineName = Literal["onnxruntime"]
 

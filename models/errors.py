@@ -12,7 +12,7 @@ and the HTTP `status` a caller sees; the sentence never repeats what the caller 
     │   ├── UnknownPath               404
     │   ├── MethodNotAllowed          405
     │   ├── BodyTooLarge              413
-    │   └── ImageError                422  one of the images (`index` says which)
+    │   └── ImageError                422  one of the images
     │       ├── UnsupportedImage      415  not a JPEG or PNG by content
     │       ├── DamagedImage          422  truncated, or a broken stream
     │       └── ImageTooLarge         422  more pixels than the server decodes
@@ -39,8 +39,11 @@ class DetserveError(Exception):
 
 
 class RequestError(DetserveError):
+    """A refused request; `index` is the place in its `input` that is at fault, if one is."""
+
     code = "invalid_request"
     status = 400
+    index: int | None = None
 
 
 class MalformedRequest(RequestError):
@@ -72,11 +75,8 @@ class BodyTooLarge(RequestError):
 
 
 class ImageError(RequestError):
-    """An image that is refused; `index` is its place in the request's `input`, once known."""
-
     code = "invalid_image"
     status = 422
-    index: int | None = None
 
 
 class UnsupportedImage(ImageError):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
 from models.errors import BundleError
@@ -25,11 +26,23 @@ OUTPUTS = ("boxes", "scores", "class_ids")
 
 
 class GraphEditor:
-    """Adds nodes before and after a graph. `add` and `constant` return the name they made."""
+    """Adds nodes before and after a graph. `add` and `constant` return the name they made.
+
+    Raises:
+        BundleError: `path` is no ONNX file.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.model = onnx.load(path)
+        try:
+            self.model = onnx.load(path)
+        except DecodeError as error:
+            raise BundleError(f"{path.name} is not an ONNX file: {error}") from error
         self._made = 0
+
+    @property
+    def _opset(self) -> int:
+        versions = {item.domain or "ai.onnx": int(item.version) for item in self.model.opset_import}
+        return versions["ai.onnx"]
 
     def require(self, *, inputs: dict[str, list[int]], outputs: dict[str, list[int]]) -> None:
         """Check the graph's own inputs and outputs.
@@ -114,8 +127,7 @@ class GraphEditor:
 
     def maximum(self, tensor: str, *, axis: int) -> str:
         """The greatest value along `axis`, which goes away."""
-        (opset,) = (each.version for each in self.model.opset_import if not each.domain)
-        if opset < 18:  # from 18 on the axes are an input
+        if self._opset < 18:  # from 18 on the axes are an input
             return self.add("ReduceMax", tensor, axes=[axis], keepdims=0)
         axes = self.constant(np.array([axis], np.int64))
         return self.add("ReduceMax", tensor, axes, keepdims=0)

@@ -33,8 +33,9 @@ def suppress(
         width = np.minimum(right[best], right[order]) - np.maximum(left[best], left[order])
         height = np.minimum(bottom[best], bottom[order]) - np.maximum(top[best], top[order])
         intersection = np.maximum(width, 0) * np.maximum(height, 0)
-        # intersection / union > iou, without dividing by an empty union
-        overlaps = intersection > iou * (areas[best] + areas[order] - intersection)
+        union = areas[best] + areas[order] - intersection
+        # a quotient: `iou` times the union rounds, and drops some overlaps of exactly `iou`
+        overlaps = intersection / np.maximum(union, np.finfo(np.float32).tiny) > iou
         order = order[~(overlaps & (class_ids[order] == class_ids[best]))]
     return np.array(kept, np.int64)
 

@@ -54,6 +54,7 @@ def run(
     entries: `/v1/models` by name.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    folder.mkdir(parents=True, exist_ok=True)
     actor = driver.start(url, folder, f"qualification-{folder.name}-{os.getpid()}")
     try:
         rows = []
@@ -107,7 +108,8 @@ def _qualify(
             break
         done[stage] = result
         judged += result.gates
-        log(f"{model}: {stage}, {result.seconds:.1f} s")
+        took = "kept from the interrupted run" if result.kept else f"{result.seconds:.1f} s"
+        log(f"{model}: {stage}, {took}")
         for gate in result.gates:
             verdict = "passed" if gate.passed else "FAILED"
             log(f"{model}: gate {gate.name} {verdict}{gate.detail and f' ({gate.detail})'}")

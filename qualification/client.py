@@ -22,13 +22,14 @@ class Client:
         # trust_env off: a proxy of the environment must not stand between us and the server
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
 
-    def infer(self, model: str, images: Sequence[bytes]) -> tuple[int, bytes]:
-        """(status, body) of one request."""
-        body = {
-            "model": model,
-            "input": [{"type": "image_url", "url": data_url(image)} for image in images],
-        }
-        answer = self._http.post("/v1/infer", content=orjson.dumps(body))
+    def infer(self, model: str | None, images: Sequence[bytes]) -> tuple[int, bytes]:
+        """(status, body) of one request; status 0 and the reason when there was no answer."""
+        items = [{"type": "image_url", "url": data_url(image)} for image in images]
+        body = {"input": items} if model is None else {"model": model, "input": items}
+        try:
+            answer = self._http.post("/v1/infer", content=orjson.dumps(body))
+        except httpx.HTTPError as error:
+            return 0, repr(error).encode()
         return answer.status_code, answer.content
 
     def get(self, path: str) -> tuple[int, dict[str, object]]:

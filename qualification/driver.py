@@ -61,6 +61,7 @@ class StageResult(BaseModel):
     gates: list[Gate]
     data: dict[str, Any]
     seconds: float
+    kept: bool = False  # taken up from an interrupted run
 
 
 @dataclass
@@ -119,7 +120,7 @@ class Driver:
         path = self._folder / model / f"{stage}.json"
         saved = await asyncio.to_thread(_saved, path)
         if saved is not None and saved.key == target.key and not _checks_disk(stage):
-            result = saved
+            result = saved.model_copy(update={"kept": True})
         else:
             result = await self._run(target, stage)
             await asyncio.to_thread(_save, path, result)

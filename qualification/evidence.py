@@ -54,6 +54,23 @@ class Seen:
             value["labels"],
         )
 
+    @classmethod
+    def from_wire(cls, image: str, boxes: Sequence[WireBox], height: int, width: int) -> "Seen":
+        """An answer's boxes in pixels of an image of that size."""
+        ordered = sorted(boxes, key=lambda box: -box[6])
+        corners = np.array([box[2:6] for box in ordered], np.float32).reshape(-1, 4)
+        return cls(
+            image,
+            Detections(
+                corners * np.array([width, height] * 2, np.float32),
+                np.array([box[6] for box in ordered], np.float32),
+                np.array([box[1] for box in ordered], np.int32),
+                height,
+                width,
+            ),
+            [box[0] for box in ordered],
+        )
+
     def wire_boxes(self) -> list[WireBox]:
         """What a response about this image must hold, in canonical order."""
         found = self.detections
@@ -89,7 +106,8 @@ def parse_response(body: bytes, images: int = 1) -> list[list[WireBox]]:
         raise InvalidResponse(f"`data` must be a list of {images} items, one for each image")
     answers = []
     for index, item in enumerate(data):
-        if not isinstance(item, dict) or item.get("index") != index:
+        found = item.get("index") if isinstance(item, dict) else None
+        if type(found) is not int or found != index:  # false is an int that equals 0
             raise InvalidResponse(f"data[{index}] has not the index {index}")
         grouped = item.get("bounding_boxes")
         if not isinstance(grouped, dict):
@@ -104,14 +122,16 @@ def parse_response(body: bytes, images: int = 1) -> list[list[WireBox]]:
 
 def _box(label: str, box: Any) -> WireBox:
     try:
-        numbers = [float(np.float32(box[key])) for key in (*COORDINATES, "confidence")]
-        class_id = box["class_id"]
-    except (TypeError, KeyError, ValueError) as error:
+        *numbers, class_id = (box[key] for key in (*COORDINATES, "confidence", "class_id"))
+    except (TypeError, KeyError) as error:
         raise InvalidResponse(f"a box of {label} is not complete: {error!r}") from error
+    if not {type(number) for number in numbers} <= {int, float} or type(class_id) is not int:
+        raise InvalidResponse(f"a box of {label} has a value of another type: {box}")
     x_min, y_min, x_max, y_max, confidence = numbers
     if not (0 <= x_min <= x_max <= 1 and 0 <= y_min <= y_max <= 1 and 0 <= confidence <= 1):
         raise InvalidResponse(f"a box of {label} is not inside the image: {numbers}")
-    return (label, int(class_id), x_min, y_min, x_max, y_max, confidence)
+    x_min, y_min, x_max, y_max, confidence = (float(np.float32(number)) for number in numbers)
+    return (label, class_id, x_min, y_min, x_max, y_max, confidence)
 
 
 def difference(expected: Sequence[WireBox], found: Sequence[WireBox]) -> str | None:

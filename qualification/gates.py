@@ -1,7 +1,9 @@
 """Gates: pure functions from evidence to a verdict. Each says what it measured, what it needed,
 and the smallest bound that would have passed."""
 
+from collections import Counter
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from pydantic import BaseModel
 
@@ -58,7 +60,11 @@ def owning_case(
             worst[name] = max(worst[name], value)
         if compared.problem is not None:
             failures.append(f"{ours.image}: {compared.problem}")
-    smallest = ", ".join(f"{name} {value:.2g}" for name, value in worst.items())
+    # rounded up, because rounded to nearest the bound might not have passed
+    above = Context(prec=2, rounding=ROUND_CEILING)
+    smallest = ", ".join(
+        f"{name} {above.create_decimal_from_float(value):g}" for name, value in worst.items()
+    )
     return Gate(
         name="owning-case",
         passed=not failures and bool(native),
@@ -70,7 +76,7 @@ def owning_case(
         },
         needed="on every image the same classes and count, "
         + ", ".join(f"{name} < {bound:g}" for name, bound in criteria.bounds().items()),
-        detail="; ".join(failures[:3]) or f"would have passed at {smallest}",
+        detail="; ".join(failures[:3]) or f"passes at any bound above {smallest}",
     )
 
 
@@ -82,7 +88,7 @@ def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:
             passed=reference.map >= bounds.reference_floor,
             measured={"reference_map": reference.map, "scored_boxes": reference.scored_boxes},
             needed=f"reference mAP >= {bounds.reference_floor:g}",
-            detail=f"would have passed at {reference.map:.4f}",
+            detail=f"passes up to a floor of {_rounded(reference.map, ROUND_FLOOR)}",
         )
     ]
     for name in ("map", "map50"):
@@ -94,7 +100,7 @@ def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:
                 passed=drop <= bounds.map_drop,
                 measured={"native": ours, "reference": theirs, "drop": drop},
                 needed=f"drop <= {bounds.map_drop:g}",
-                detail=f"would have passed at {max(drop, 0):.4f}",
+                detail=f"passes down to a bound of {_rounded(max(drop, 0), ROUND_CEILING)}",
             )
         )
     return gates
@@ -128,6 +134,7 @@ def aiperf(native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str)
         if row.status != 200
     ]
     by_name = {seen.image: seen for seen in native}
+    sent = Counter(row.request_id for row in evidence.rows)
     wrong, joins = [], []
     for row in evidence.rows:
         seen = by_name.get(row.image or "")
@@ -139,7 +146,9 @@ def aiperf(native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str)
         if problem is not None:
             wrong.append(f"request {row.request_id} ({row.image}): {problem}")
         records = evidence.records.get(row.request_id, [])
-        if len(records) != 1:
+        if sent[row.request_id] != 1:
+            joins.append(f"request id {row.request_id} was sent {sent[row.request_id]} times")
+        elif len(records) != 1:
             joins.append(f"request {row.request_id} has {len(records)} server records")
         elif records[0]["status"] != row.status:
             joins.append(f"request {row.request_id}: the server recorded {records[0]['status']}")
@@ -170,6 +179,11 @@ def aiperf(native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str)
             detail="; ".join(joins[:3]),
         ),
     ]
+
+
+def _rounded(value: float, towards: str) -> str:
+    """Four decimals towards the side on which the bound would still have passed."""
+    return str(Decimal(value).quantize(Decimal("0.0001"), rounding=towards))
 
 
 def _answer_problem(seen: Seen, status: int, body: bytes) -> str | None:

@@ -17,6 +17,7 @@ import yaml
 from ray import serve
 
 from deployments.config import ModelArgs, parse
+from deployments.registry import STARTING, WAITING
 from models import bundle, catalogue
 from models.engine import resolve
 from models.errors import DetserveError, QualificationError
@@ -46,7 +47,7 @@ def application(config: Path, log: Log) -> Iterator[str]:
                 f"something answers on port {port} already; stop it, or qualify the running "
                 f"application with --address"
             )
-    _build_bundles(config, log)
+    _prepare(config, log)
     log(f"starting Ray and the application of {config.name}")
     _connect(num_cpus=os.cpu_count(), include_dashboard=False)
     try:
@@ -83,19 +84,30 @@ def running(address: str, url: str) -> Iterator[str]:
         ray.shutdown()
 
 
-def _build_bundles(config: Path, log: Log) -> None:
+def _prepare(config: Path, log: Log) -> None:
     """Build what is missing now, with progress where the user looks; the replicas then find it.
 
     A model that cannot be built is left to its replica, which fails alone and says why.
+
+    Raises:
+        QualificationError: the models ask for more CPUs than there are; some would wait for ever.
     """
+    cpus, cores = 0.0, os.cpu_count() or 1
     for application in yaml.safe_load(config.read_text()).get("applications", []):
         if application["import_path"] == "deployments.app:build":
             try:
                 args = parse(ModelArgs, application.get("args", {}))
+                least = args.autoscaling.min_replicas if args.autoscaling else args.replicas or 1
+                cpus += args.resources.cpus * least
                 if args.checkpoint is not None:
                     bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=log)
             except DetserveError as error:
                 log(f"{application['name']}: {error}")
+    if cpus > cores:
+        raise QualificationError(
+            f"the models of {config.name} ask for {cpus:g} CPUs and this machine has {cores}: "
+            f"lower `resources.cpus` or the replicas"
+        )
 
 
 def _connect(**options: Any) -> None:
@@ -114,9 +126,11 @@ def wait_until_settled(url: str, models: list[str] | None, log: Log) -> dict[str
         entries = _entries(client)
         if entries is not None:
             asked = entries if models is None else {m: entries[m] for m in models if m in entries}
-            waiting = sorted(
-                name for name, entry in asked.items() if entry.get("reason") == "starting"
-            )
+            waiting = [
+                f"{name} ({entry['reason']})"
+                for name, entry in asked.items()
+                if entry.get("reason", "").startswith((STARTING, WAITING))
+            ]
             if entries and not waiting:
                 return entries
             if (saying := ", ".join(waiting)) != said:

@@ -45,6 +45,11 @@ def markdown(results: Results) -> str:
         "",
         f"Started {results.started}. Reproduce with `{results.command}`.",
         "",
+        "`native` is the served engine, `reference` the published model run by other means. A "
+        "model passes when the two agree within its family's bounds, when every HTTP response "
+        "holds the native boxes to the last bit, and when every response to AIPerf did too. "
+        "docs/results.md explains each gate.",
+        "",
         _line(COLUMNS),
         _line(["---"] * len(COLUMNS)),
         *map(_line, table_rows(results)),
@@ -75,7 +80,10 @@ def _cells(row: ModelRow) -> list[str]:
     gates = {gate.name: gate for gate in row.gates}
 
     def measured(gate: str, form: str) -> str:
-        return form.format(**gates[gate].measured) if gate in gates else "not run"
+        if gate not in gates:
+            return "not run"
+        # a stage that ended in an error has measured nothing
+        return form.format(**gates[gate].measured) if gates[gate].measured else "FAIL"
 
     return [
         row.model,
@@ -104,7 +112,7 @@ def _milliseconds(value: Percentiles | None) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").strip() for cell in cells) + " |"
+    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
 
 
 def _section(row: ModelRow) -> list[str]:

@@ -53,7 +53,7 @@ def main() -> int:
     # before anything imports Ray, which reads its settings once
     from deployments import settings
 
-    settings.apply()
+    settings.apply(starts_ray=args.address is None)
     from models.errors import DetserveError
 
     try:
@@ -112,7 +112,6 @@ def _folder(out: Path | None) -> Path:
             if not (run / "results.json").exists()
         ]
         out = unfinished[0] if unfinished else results / time.strftime("%Y%m%d-%H%M%S")
-    out.mkdir(parents=True, exist_ok=True)
     return out.absolute()
 
 
@@ -129,11 +128,18 @@ def _log(message: str) -> None:
     print(f"qualify: {message}", file=sys.stderr, flush=True)
 
 
+_announced = ("", "")
+
+
 def _progress(model: str, stage: str, done: int, total: int) -> None:
-    """One line that is overwritten; nothing where nobody looks at a terminal."""
+    """One line that is overwritten; where there is no terminal, one line for each long stage."""
+    global _announced
     if sys.stderr.isatty():
         counted = f" {done}/{total}" if total else ""
         print(f"\r\033[Kqualify: {model}: {stage}{counted}", end="", file=sys.stderr, flush=True)
+    elif _announced != (model, stage):
+        _announced = (model, stage)
+        _log(f"{model}: {stage} …")
 
 
 def _clear() -> None:

@@ -1,14 +1,12 @@
-"""Native results of a served model, and HTTP answers as detections, for several test modules."""
+"""Native results of a served model, for several test modules."""
 
 import asyncio
 import threading
 from typing import Any
 
-import numpy as np
 from ray import serve
 
-from models.detections import Detections
-from qualification.evidence import Seen, WireBox
+from qualification.evidence import Seen
 
 
 class Native:
@@ -36,21 +34,3 @@ class Native:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-
-
-def wire_to_seen(image: str, boxes: list[WireBox], height: int, width: int) -> Seen:
-    """An HTTP answer as detections in pixels."""
-    ordered = sorted(boxes, key=lambda box: -box[6])
-    corners = np.array([box[2:6] for box in ordered], np.float32).reshape(-1, 4)
-    size = np.array([width, height, width, height], np.float32)
-    return Seen(
-        image,
-        Detections(
-            corners * size,
-            np.array([box[6] for box in ordered], np.float32),
-            np.array([box[1] for box in ordered], np.int32),
-            height,
-            width,
-        ),
-        [box[0] for box in ordered],
-    )

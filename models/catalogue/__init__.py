@@ -103,12 +103,14 @@ def load(checkpoint: str) -> Checkpoint:
         CatalogueError: there is none, or the file is not valid; the sentence names the field.
     """
     path = _files().get(checkpoint)
+    if path is not None and path.parent != FOLDER and (FOLDER / path.name).exists():
+        raise CatalogueError(f"{path.name} in DETSERVE_HOME/catalogue has the id of a shipped one")
     if path is None:
         raise CatalogueError(
             f"no checkpoint {checkpoint!r} in the catalogue; there are {', '.join(known())}"
         )
     try:
-        loaded = Checkpoint.model_validate(yaml.safe_load(path.read_text()))
+        loaded = Checkpoint.model_validate(yaml.safe_load(path.read_bytes()))
     except (ValidationError, yaml.YAMLError) as error:
         raise CatalogueError(f"{path.name}: {summary(error)}") from error
     if loaded.id != checkpoint:
@@ -122,7 +124,7 @@ def known() -> list[str]:
 
 
 def _files() -> dict[str, Path]:
-    folders = (home() / "catalogue", FOLDER)
+    folders = (FOLDER, home() / "catalogue")
     return {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
 
 
@@ -132,6 +134,7 @@ def summary(error: Exception) -> str:
         return " ".join(str(error).split())
     problems: Sequence[Any] = error.errors()
     return "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}"
+        f"{'.'.join(map(str, problem['loc'])) or 'the file'}: "
+        f"{'unknown field' if problem['type'] == 'extra_forbidden' else problem['msg']}"
         for problem in problems
     )

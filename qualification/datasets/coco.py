@@ -1,6 +1,7 @@
 """Datasets for qualification: images with ground truth, their selection and their identity."""
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import PIL
 from models.catalogue import CocoDataset, PagesDataset
 from models.errors import QualificationError
 from models.home import data, home
-from qualification.datasets import pages
+from qualification.datasets import pages, sheet
 
 IMAGES = 100  # images of a dataset gate (DESIGN section 4.3)
 MIN_AREA = 0.01  # share of the image an object must cover to bring its image in
@@ -66,18 +67,20 @@ def load(
 
 def _drawing() -> str:
     """Names the drawn pages by what draws them, so that a change draws them anew."""
-    drawing = Path(pages.__file__).read_bytes() + PIL.__version__.encode()
-    return hashlib.sha256(drawing).hexdigest()[:12]
+    sources = [inspect.getsource(module) for module in (pages, sheet)]
+    return hashlib.sha256("".join([*sources, PIL.__version__]).encode()).hexdigest()[:12]
 
 
 def read(name: str, folder: Path) -> Dataset:
     """Every image of a COCO folder, with its ground truth as it stands."""
     document = json.loads((folder / "instances.json").read_text())
+    for annotation in document["annotations"]:
+        annotation.setdefault("iscrowd", 0)  # pycocotools needs it, some exporters leave it out
     images = [
         DatasetImage(image["id"], image["file_name"], folder / "images" / image["file_name"])
         for image in document["images"]
     ]
-    return Dataset(name, pages.digest(folder), images, document)
+    return Dataset(name, digest(folder), images, document)
 
 
 def select(whole: Dataset, count: int = IMAGES) -> Dataset:
@@ -122,3 +125,18 @@ def select(whole: Dataset, count: int = IMAGES) -> Dataset:
             "annotations": [annotation for annotation in valid if annotation["image_id"] in chosen],
         },
     )
+
+
+def digest(folder: Path) -> str:
+    """The identity of any dataset in COCO's format: sha256 over its files' names and contents.
+
+    The same as `sha256sum images/* instances.json | LC_ALL=C sort -k 2 | sha256sum` prints there.
+    """
+    files = [path for path in (folder / "images").rglob("*") if path.is_file()]
+    lines = []
+    for path in [*files, folder / "instances.json"]:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        lines.append((path.relative_to(folder).as_posix(), content))
+    listing = "".join(f"{content}  {name}\n" for name, content in sorted(lines))
+    return hashlib.sha256(listing.encode()).hexdigest()

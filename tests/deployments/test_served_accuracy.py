@@ -9,7 +9,6 @@ from qualification.client import Client
 from qualification.datasets import coco
 from qualification.evidence import Seen, WireBox, difference, parse_response
 from qualification.mean_ap import mean_ap
-from tests.native import wire_to_seen
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +66,7 @@ def _served_and_native(application, native, checkpoint: str, threshold, dataset)
         expected: list[WireBox] = native.detect(name, image.name, encoded).wire_boxes()
         assert difference(expected, boxes) is None
         height, width = decode(encoded, 50_000_000).shape[:2]
-        seen.append(wire_to_seen(image.name, boxes, height, width))
+        seen.append(Seen.from_wire(image.name, boxes, height, width))
     client.close()
     application.remove(name)
     return seen

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from qualification.datasets import pages
+from qualification.datasets import coco, pages, sheet
 
 ROOT = Path(__file__).parents[2]
 FINGERPRINTS = """
@@ -98,7 +98,7 @@ def test_no_two_boxes_overlap(drawn: list[pages.Page]) -> None:
 
 def test_every_label_is_used_and_the_pages_vary(drawn: list[pages.Page]) -> None:
     assert {label for page in drawn for label, _ in page.boxes} == set(pages.LABELS)
-    assert {page.image.size for page in drawn} == set(pages.SIZES)
+    assert {page.image.size for page in drawn} == set(sheet.SIZES)
     assert all(5 <= len(page.boxes) <= 25 for page in drawn)
 
 
@@ -152,21 +152,21 @@ def small_dataset(folder: Path) -> Path:
 )
 def test_digest_changes_with_any_file(change, tmp_path: Path) -> None:
     folder = small_dataset(tmp_path / "dataset")
-    before = pages.digest(folder)
+    before = coco.digest(folder)
     change(folder)
-    assert pages.digest(folder) != before
+    assert coco.digest(folder) != before
 
 
 def test_digest_is_of_the_content_not_of_the_place(tmp_path: Path) -> None:
     first, second = small_dataset(tmp_path / "a"), small_dataset(tmp_path / "b")
     (second / "images" / "a.jpg").touch()
     (second / "README.txt").write_text("a note beside the dataset is not the dataset")
-    assert pages.digest(first) == pages.digest(second)
+    assert coco.digest(first) == coco.digest(second)
 
 
 def test_two_writes_have_one_digest(written: Path, tmp_path: Path) -> None:
     pages.write(tmp_path / "again", count=5)
-    assert pages.digest(tmp_path / "again") == pages.digest(written)
+    assert coco.digest(tmp_path / "again") == coco.digest(written)
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
