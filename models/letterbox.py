@@ -16,7 +16,7 @@ PAD = 114  # the grey that Ultralytics and Megvii train with
 class Letterbox:
     """Where one image lies on its canvas. All sizes in pixels.
 
-    `scale` maps source pixels to canvas pixels; `left` and `top` are whole pixels.
+    `scale_x` and `scale_y` are canvas pixels a source pixel; `left` and `top` are whole pixels.
     """
 
     source_height: int
@@ -27,12 +27,15 @@ class Letterbox:
     resized_width: int
     left: int
     top: int
-    scale: float
+    scale_x: float
+    scale_y: float
 
     @classmethod
     def centred(cls, source: tuple[int, int], canvas: tuple[int, int]) -> "Letterbox":
         """Ultralytics' rule (`LetterBox`, 8.3): enlarges too, sides rounded half to even, the pad
-        split evenly and an odd pixel given to the right and bottom.
+        split evenly and an odd pixel given to the right and bottom. Each axis has the scale it was
+        resized by (`scale_boxes`, 8.4): one scale for both is off by up to half a canvas pixel,
+        which is more than a pixel of a large image.
 
         source, canvas: (height, width).
         """
@@ -47,12 +50,14 @@ class Letterbox:
             resized_width,
             left=(canvas_width - resized_width) // 2,
             top=(canvas_height - resized_height) // 2,
-            scale=scale,
+            scale_x=resized_width / width,
+            scale_y=resized_height / height,
         )
 
     @classmethod
     def top_left(cls, source: tuple[int, int], canvas: tuple[int, int]) -> "Letterbox":
-        """Megvii's rule (`preproc` of YOLOX): sides cut to whole pixels, all pad right and below.
+        """Megvii's rule (`preproc` of YOLOX): sides cut to whole pixels, all pad right and below,
+        and boxes mapped back by the scale before the cut, for both axes.
 
         source, canvas: (height, width).
         """
@@ -65,7 +70,8 @@ class Letterbox:
             resized_width=max(1, int(width * scale)),
             left=0,
             top=0,
-            scale=scale,
+            scale_x=scale,
+            scale_y=scale,
         )
 
     def paint(self, image: np.ndarray) -> np.ndarray:
@@ -93,5 +99,6 @@ class Letterbox:
         """
         offset = np.array([self.left, self.top] * 2, np.float32)
         limits = np.array([self.source_width, self.source_height] * 2, np.float32)
-        scaled: np.ndarray = (boxes - offset) / np.float32(self.scale)
+        scales = np.array([self.scale_x, self.scale_y] * 2, np.float32)
+        scaled: np.ndarray = (boxes - offset) / scales
         return scaled.clip(np.float32(0), limits)

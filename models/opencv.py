@@ -30,13 +30,13 @@ def suppressed(
     iou: float,
     limit: int,
     offset: tuple[int, int],
-    scale: float,
+    scale: tuple[float, float],
     source: tuple[int, int],
 ) -> Detections:
     """Candidates after OpenCV's class-aware NMS, as detections on the source image.
 
     xywh: float64 [N, 4] left, top, width, height in canvas pixels; offset: the canvas's pad
-    (x, y); scale: canvas pixels a source pixel; source: (height, width).
+    (x, y); scale: canvas pixels a source pixel (x, y); source: (height, width).
     """
     height, width = source
     kept = np.array(
@@ -44,7 +44,7 @@ def suppressed(
     )
     kept = kept[np.argsort(-scores[kept], kind="stable")][:limit]
     corners = np.hstack([xywh[kept, :2], xywh[kept, :2] + xywh[kept, 2:]])
-    corners = np.clip((corners - [*offset, *offset]) / scale, 0, [width, height] * 2)
+    corners = np.clip((corners - [*offset, *offset]) / [*scale, *scale], 0, [width, height] * 2)
     return Detections(
         corners.astype(np.float32),
         scores[kept].astype(np.float32),

@@ -58,6 +58,6 @@ class OpenCVReference:
             iou=0.7,
             limit=300,
             offset=(round(pad_x - 0.1), round(pad_y - 0.1)),
-            scale=gain,
+            scale=(inner_width / width, inner_height / height),
             source=(height, width),
         )

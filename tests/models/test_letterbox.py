@@ -37,10 +37,11 @@ def test_the_centred_rule_places_an_image_as_ultralytics_does(
     source, canvas, resized, top_left, scale
 ) -> None:
     placed = Letterbox.centred(source, canvas)
-    assert placed == Letterbox(
-        *source, *canvas, *resized, left=top_left[1], top=top_left[0], scale=placed.scale
-    )
-    assert placed.scale == pytest.approx(scale, rel=1e-15)
+    scales = resized[1] / source[1], resized[0] / source[0]
+    assert placed == Letterbox(*source, *canvas, *resized, *reversed(top_left), *scales)
+    # a side in whole pixels, at least one, moves its scale by less than a canvas pixel
+    assert scales[0] == pytest.approx(scale, abs=1 / source[1])
+    assert scales[1] == pytest.approx(scale, abs=1 / source[0])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_the_centred_rule_places_an_image_as_ultralytics_does(
 def test_the_top_left_rule_places_an_image_as_megvii_does(source, resized) -> None:
     placed = Letterbox.top_left(source, (416, 416))
     scale = min(416 / source[0], 416 / source[1])
-    assert placed == Letterbox(*source, 416, 416, *resized, left=0, top=0, scale=scale)
+    assert placed == Letterbox(*source, 416, 416, *resized, left=0, top=0, scale_x=scale, scale_y=scale)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -128,11 +129,20 @@ def test_a_box_inside_the_image_returns_to_within_a_hundredth_of_a_pixel(
     height, width = source
     placed = rule(source, canvas)
     box = np.array(corners) * [width, height, width, height]
-    on_canvas = box * placed.scale + [placed.left, placed.top, placed.left, placed.top]
+    scales = [placed.scale_x, placed.scale_y] * 2
+    on_canvas = box * scales + [placed.left, placed.top, placed.left, placed.top]
     found = placed.to_source(on_canvas.astype(np.float32)[None])
     assert found.dtype == np.float32
     assert found.shape == (1, 4)
     np.testing.assert_allclose(found[0], box, rtol=0, atol=0.01)
+
+
+def test_each_axis_of_a_large_image_has_its_own_scale() -> None:
+    """One scale for both axes puts this box's right side at 1331.25: a bug that was here."""
+    placed = Letterbox.centred((2000, 1333), (640, 640))  # 426.56 columns become 427
+    right = placed.left + placed.resized_width
+    found = placed.to_source(np.array([[placed.left, 0, right - 1, 640]], np.float32))
+    np.testing.assert_allclose(found, [[0, 0, 426 / 427 * 1333, 2000]], rtol=1e-6)
 
 
 def test_boxes_are_cut_at_the_edges_of_the_image_and_not_of_the_canvas() -> None:

@@ -53,7 +53,7 @@ class OpenCVReference:
             iou=0.65,
             limit=300,
             offset=(0, 0),
-            scale=ratio,
+            scale=(ratio, ratio),
             source=(height, width),
         )
 
