@@ -11,6 +11,7 @@ Both sides of the edited graph are the same for all families that use it:
     class_ids  int32   [1, A]
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,13 @@ class GraphEditor:
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Append one node with one output."""
         name = self._name(operator.lower())
-        self.model.graph.node.append(helper.make_node(operator, inputs, [name], **attributes))
+        self._append(operator, inputs, [name], attributes)
         return name
 
     def add_pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]:
         """Append one node with two outputs, such as TopK."""
         names = self._name(operator.lower()), self._name(operator.lower())
-        self.model.graph.node.append(helper.make_node(operator, inputs, names, **attributes))
+        self._append(operator, inputs, names, attributes)
         return names
 
     def take_uint8(self, *, swap_red_and_blue: bool, divide_by: float | None) -> None:
@@ -141,11 +142,17 @@ class GraphEditor:
         del graph.output[:]
         kinds = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.INT32)
         for made, name, kind in zip((boxes, scores, class_ids), OUTPUTS, kinds, strict=True):
-            graph.node.append(helper.make_node("Identity", [made], [name]))
+            self._append("Identity", [made], [name], {})
             shape = [1, None, 4] if name == "boxes" else [1, None]
             graph.output.append(helper.make_tensor_value_info(name, kind, shape))
         onnx.checker.check_model(self.model)
         return self.model
+
+    def _append(
+        self, operator: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Any
+    ) -> None:
+        node = helper.make_node(operator, inputs, outputs, name=outputs[0], **attributes)
+        self.model.graph.node.append(node)
 
     def _name(self, stem: str) -> str:
         self._made += 1

@@ -22,6 +22,7 @@ import onnx
 
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS
+from models.precision import name_by_module
 from models.transformers_checkpoint import CONFIG, WEIGHTS, load, published_config
 
 OPSET = 18
@@ -103,7 +104,11 @@ def fold(path: Path) -> Path:
     folded = path.with_suffix(".folded.onnx")
     options.optimized_model_filepath = str(folded)
     options.log_severity_level = 3
-    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    graph = onnx.load(path)
+    name_by_module(graph)
+    onnxruntime.InferenceSession(
+        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return folded
 
 

@@ -17,6 +17,7 @@ import onnx
 
 from models.errors import BundleError, SourceError
 from models.graph import IMAGE, OUTPUTS
+from models.precision import name_by_module
 
 STRIDE = 32  # of the coarsest output: what both sides of a canvas must be a multiple of
 
@@ -55,6 +56,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnxruntime  # type: ignore[import-untyped]
 
+    name_by_module(model)
     with tempfile.TemporaryDirectory(prefix="detserve-fold-") as scratch:
         target = Path(scratch) / "folded.onnx"
         options = onnxruntime.SessionOptions()
