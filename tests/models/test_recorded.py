@@ -211,3 +211,16 @@ def test_nothing_is_fetched_to_go_with_files_of_an_unknown_revision(
     process = start(PAIR, **publisher.as_hub)
     assert process.communicate(timeout=30)[0].startswith("recorded sha256")
     assert process.returncode == 0
+
+
+def test_what_is_known_of_a_file_is_recorded_before_the_file_is_there(
+    start: Start, publisher: Publisher, folder: Path
+) -> None:
+    # Stopped in between, a file without a record would be taken for one put there by hand.
+    (folder / "model.onnx").mkdir(parents=True)
+    process = start(MAIN, **publisher.as_hub)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 3, output
+    assert "SourceError cannot keep the files of toy" in output
+    assert revision(MAIN, "toy") == COMMIT
+    assert digests(MAIN, "toy") == {"model.onnx": SHA}
