@@ -275,3 +275,15 @@ def test_taking_waits_for_another_process_that_fetches(directory: Path, folder: 
     adopt(URL, "toy", directory, log=log)
     assert before == ["another process is fetching toy: waiting for it"]
     assert (folder / "model.onnx").read_bytes() == BODY
+
+
+def test_a_file_taken_to_go_with_one_fetched_makes_the_revision_unknown(
+    publisher: Publisher, start: Start, take: Take, directory: Path
+) -> None:
+    source = MAIN.model_copy(update={"files": {"model.onnx": None, "config.json": None}})
+    process = start(source, **publisher.as_hub)  # which has no config.json
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 3, output
+    assert revision(source, "toy") == COMMIT
+    take(source)
+    assert revision(source, "toy") == "unknown (taken from a directory)"
