@@ -20,12 +20,14 @@ import numpy as np
 import onnx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from models import catalogue, sources
+from models import catalogue
+from models.cache import digests
 from models.catalogue import Checkpoint
 from models.detections import Detections
 from models.engine import Engine, EngineName, OnnxRuntimeEngine, engine_version
 from models.errors import BundleError, BundleMismatch
 from models.family import family, family_sources
+from models.fetch import fetch
 from models.home import home
 from models.placement import Placement
 
@@ -132,7 +134,7 @@ def ensure(checkpoint: Checkpoint, engine: EngineName, *, log: Log) -> Bundle:
 
 def build(checkpoint: Checkpoint, engine: EngineName, folder: Path, *, log: Log) -> None:
     """Fetch, export, try and write the bundle to `folder`, which appears whole or not at all."""
-    files = sources.fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=log)
+    files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=log)
     log(f"{checkpoint.id}: building the {engine} {checkpoint.precision} bundle")
     graph = family(checkpoint.family).export(files, checkpoint.canvas, checkpoint.labels)
     scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
@@ -157,7 +159,7 @@ def seal(folder: Path, checkpoint: Checkpoint, engine: EngineName) -> Manifest:
         labels=checkpoint.labels,
         threshold=checkpoint.threshold,
         licence=checkpoint.licence,
-        source=sources.digests(checkpoint.source, checkpoint.id),
+        source=digests(checkpoint.source, checkpoint.id),
         files={ENGINE_FILE: _sha256((folder / ENGINE_FILE).read_bytes())},
         built_with={"onnx": onnx.__version__, engine: engine_version(engine)},
         digest="",

@@ -22,10 +22,11 @@ from ray import serve
 
 from deployments.config import IngressArgs
 from deployments.detector import TaskResult
-from models import catalogue, sources
+from models import catalogue
 from models.catalogue import Checkpoint
 from models.errors import DetserveError, QualificationError
 from models.family import Family, family
+from models.fetch import fetch
 from qualification import aiperf, gates
 from qualification.client import Client
 from qualification.datasets import coco
@@ -189,7 +190,7 @@ class Driver:
 
     def _reference(self, target: Target) -> Outcome:
         checkpoint = target.checkpoint
-        files = sources.fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=_ignore)
+        files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=_ignore)
         reference = target.family.reference(files, checkpoint.labels)
         seen = []
         for done, image in enumerate(target.dataset.images):

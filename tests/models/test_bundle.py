@@ -293,7 +293,7 @@ def test_a_change_of_what_a_bundle_holds_changes_its_folder(
 def test_a_change_of_the_published_file_changes_the_bundle_s_folder(
     checkpoint: Checkpoint,
 ) -> None:
-    source = checkpoint.source.model_copy(update={"sha256": "0" * 64})
+    source = checkpoint.source.model_copy(update={"files": {"yolox_nano.onnx": "0" * 64}})
     changed = checkpoint.model_copy(update={"source": source})
     assert build_key(changed, "onnxruntime") != build_key(checkpoint, "onnxruntime")
 

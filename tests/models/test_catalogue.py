@@ -17,7 +17,7 @@ VALID: dict[str, Any] = {
     "id": "mine",
     "title": "Two things",
     "family": "yolov8",
-    "source": {"type": "local", "path": "mine.onnx", "sha256": "0" * 64},
+    "source": {"type": "local", "folder": "mine", "files": {"mine.onnx": "0" * 64}},
     "licence": "MIT",
     "canvas": [320, 640],
     "precision": "fp32",
@@ -109,7 +109,10 @@ def test_an_unknown_checkpoint_is_answered_with_those_there_are() -> None:
         pytest.param("licence", ..., "licence: Field required", id="missing field"),
         pytest.param("gates", ..., "gates: Field required", id="missing gates"),
         pytest.param("gates.map_drop", ..., "gates.map_drop: Field required", id="missing inside"),
-        pytest.param("source.sha256", ..., "source.local.sha256: Field required", id="no digest"),
+        pytest.param("source.files", ..., "source.local.files: Field required", id="no files"),
+        pytest.param(
+            "source.files", {"m": None}, "source.local.files.m: Input should be", id="no digest"
+        ),
         pytest.param("family", "yolo9000", "family: no 'yolo9000'; there are", id="bad family"),
         pytest.param("family", "../yolox", "family: no '../yolox'", id="a path for a family"),
         pytest.param("labels", ["cat", "cat"], "labels: a label stands twice", id="twice"),

@@ -11,12 +11,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models import bundle, catalogue, sources
+from models import bundle, catalogue
 from models.bundle import Bundle
 from models.catalogue import Checkpoint
 from models.engine import Engine
 from models.errors import BundleError, DamagedImage
 from models.family import Family, family, family_names, family_sources
+from models.fetch import fetch
 from models.graph import OUTPUTS
 from models.images import decode
 from models.ultralytics.onnx_form import published_labels
@@ -44,7 +45,7 @@ class Case:
 @pytest.fixture(scope="module", params=CHECKPOINTS)
 def case(request: pytest.FixtureRequest, data: Path) -> Case:
     checkpoint = catalogue.load(request.param)
-    files = sources.fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=ignore)
+    files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=ignore)
     built = bundle.ensure(checkpoint, "onnxruntime", log=ignore)
     return Case(checkpoint, files, built, built.engine(threads=1))
 
@@ -239,7 +240,7 @@ def test_labels_that_are_not_the_published_ones_are_refused(
 
 def test_the_real_checkpoint_s_labels_permuted_in_the_catalogue_are_refused(data: Path) -> None:
     checkpoint = catalogue.load("yolov8n-coco")
-    files = sources.fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=ignore)
+    files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=ignore)
     swapped = (checkpoint.labels[1], checkpoint.labels[0], *checkpoint.labels[2:])
     with pytest.raises(BundleError, match=r"yolov8n\.onnx names its labels \['person', 'bicycle'"):
         family("yolov8").export(files, checkpoint.canvas, swapped)

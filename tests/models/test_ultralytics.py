@@ -250,14 +250,15 @@ def test_yolo11n_at_320_has_the_accuracy_that_was_measured_of_its_file(
 ) -> None:
     """AP 0.342 and AP50 0.459 at score >= 0.001 on the 128 images (README of the test data)."""
     pytest.importorskip("pycocotools")
-    from models import catalogue, sources
+    from models import catalogue
+    from models.fetch import fetch
     from qualification.datasets import coco
     from qualification.evidence import Seen
     from qualification.mean_ap import mean_ap
 
     checkpoint = catalogue.load("yolo11n-320")
     owner = family(checkpoint.family)
-    files = sources.fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=print)
+    files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=print)
     graph = owner.export(files, checkpoint.canvas, checkpoint.labels)
     onnx.save(graph, tmp_path / "engine.onnx")
     engine = OnnxRuntimeEngine(tmp_path / "engine.onnx", threads=2)
