@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from models.catalogue import summary
 from models.errors import ConfigError
+from models.precision import Precision
 
 
 class _Strict(BaseModel):
@@ -55,6 +56,9 @@ class ModelArgs(_Strict):
     )
     engine: Literal["auto", "onnxruntime"] = Field(
         "auto", description="auto takes the fastest engine this machine can run"
+    )
+    precision: Literal["auto"] | Precision = Field(
+        "auto", description="auto: the checkpoint's on a GPU, fp32 on the CPU"
     )
     threshold: float | None = Field(
         None, ge=0, le=1, description="smallest score returned; the checkpoint's own if left out"

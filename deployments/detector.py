@@ -18,10 +18,10 @@ from ray import serve
 
 from deployments.config import ModelArgs
 from deployments.console import say
-from models import bundle, catalogue, images, status
-from models.bundle import Bundle
+from models import building, catalogue, images, status
+from models.bundle import TRIAL_SIZE, Bundle
 from models.detections import Detections
-from models.engine import resolve
+from models.engine import resolve, resolve_precision
 from models.errors import DetserveError, ImageError
 from models.home import home
 from models.placement import Placement
@@ -137,7 +137,7 @@ class Detector:
 
     def _warm_up(self) -> None:
         """The first inference allocates and plans; no client should wait for that."""
-        size = self._bundle.manifest.canvas or bundle.TRIAL_SIZE
+        size = self._bundle.manifest.canvas or TRIAL_SIZE
         grey = np.full((*size, 3), 114, np.uint8)
         placed, canvas = self._bundle.place(grey)
         self._run(time.perf_counter(), placed, canvas, Task())
@@ -147,4 +147,6 @@ def _open(args: ModelArgs) -> Bundle:
     if args.bundle is not None:
         return Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
     assert args.checkpoint is not None  # ModelArgs: either bundle or checkpoint
-    return bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=say)
+    checkpoint, engine = catalogue.load(args.checkpoint), resolve(args.engine)
+    precision = resolve_precision(args.precision, engine, checkpoint.precision)
+    return building.ensure(checkpoint, engine, precision, log=say)

@@ -41,6 +41,16 @@ class Criteria(Protocol):
         """Labels are lists by class id, each side's own: a permuted label list is a difference."""
         ...
 
+    def partners(
+        self,
+        native: Detections,
+        native_labels: Sequence[str],
+        reference: Detections,
+        reference_labels: Sequence[str],
+    ) -> np.ndarray:
+        """bool [N, M]: which pairs of a native and a reference detection are within the bounds."""
+        ...
+
 
 @dataclass(frozen=True)
 class RankedCriteria:
@@ -95,6 +105,18 @@ class RankedCriteria:
             )
         return Comparison(worst, None)
 
+    def partners(
+        self,
+        native: Detections,
+        native_labels: Sequence[str],
+        reference: Detections,
+        reference_labels: Sequence[str],
+    ) -> np.ndarray:
+        same = _same_class(native, native_labels, reference, reference_labels)
+        sides = native.boxes[:, None].astype(float) - reference.boxes[None].astype(float)
+        near: np.ndarray = np.abs(sides).max(axis=2) < self.side_px
+        return same & near & (_score_gaps(native, reference) < self.score)
+
 
 @dataclass(frozen=True)
 class MatchedCriteria:
@@ -125,11 +147,10 @@ class MatchedCriteria:
             return Comparison({}, f"{len(native)} boxes, the reference has {len(reference)}")
         if not len(native):
             return Comparison({"iou": 1.0, "score": 0.0}, None)
-        ours = np.array([native_labels[index] for index in native.class_ids], object)
-        theirs = np.array([reference_labels[index] for index in reference.class_ids], object)
+        theirs = [reference_labels[index] for index in reference.class_ids]
         overlaps = pairwise_iou(native.boxes, reference.boxes)
-        gaps = np.abs(native.scores[:, None].astype(float) - reference.scores[None].astype(float))
-        same = ours[:, None] == theirs[None]
+        gaps = _score_gaps(native, reference)
+        same = _same_class(native, native_labels, reference, reference_labels)
         allowed = same & (overlaps >= self.iou) & (gaps <= self.score)
         partners = _matching(allowed, overlaps)
         paired = [(mine, other) for other, mine in enumerate(partners) if mine >= 0]
@@ -147,6 +168,17 @@ class MatchedCriteria:
             f"the reference's {theirs[other]} {reference.scores[other]:.4f}",
         )
 
+    def partners(
+        self,
+        native: Detections,
+        native_labels: Sequence[str],
+        reference: Detections,
+        reference_labels: Sequence[str],
+    ) -> np.ndarray:
+        same = _same_class(native, native_labels, reference, reference_labels)
+        overlap = pairwise_iou(native.boxes, reference.boxes) >= self.iou
+        return same & overlap & (_score_gaps(native, reference) <= self.score)
+
     def _nearest(
         self, same: np.ndarray, overlaps: np.ndarray, gaps: np.ndarray
     ) -> dict[str, float]:
@@ -160,6 +192,53 @@ class MatchedCriteria:
             "iou": float(overlaps[partners, columns].min()),
             "score": float(gaps[partners, columns].max()),
         }
+
+
+def without_divided(
+    criteria: Criteria,
+    native: Detections,
+    native_labels: Sequence[str],
+    reference: Detections,
+    reference_labels: Sequence[str],
+    threshold: float,
+) -> tuple[Detections, Detections, int]:
+    """Both sides at `threshold` without the detections that the threshold divides, and how many.
+
+    A detection is divided when one side has it at or above the threshold, the other below, and the
+    two are within the criteria's bounds: scores that may differ can lie on two sides of a line, so
+    counts at that line are no sign of a fault. Only for reduced precision, where it happens
+    (docs/decisions/half-precision.md).
+
+    native, reference: detections down to `threshold` less the bound on scores.
+    """
+    limit = np.float32(threshold)
+    pairs = criteria.partners(native, native_labels, reference, reference_labels)
+    ours, theirs = native.scores >= limit, reference.scores >= limit
+    matched = _matching(pairs & (ours[:, None] != theirs[None]), pairs.astype(float))
+    for other in np.flatnonzero(matched >= 0):
+        ours[matched[other]] = theirs[other] = False
+    return native.only(ours), reference.only(theirs), int((matched >= 0).sum())
+
+
+def _same_class(
+    native: Detections,
+    native_labels: Sequence[str],
+    reference: Detections,
+    reference_labels: Sequence[str],
+) -> np.ndarray:
+    """bool [N, M], by the labels' names."""
+    ours = np.array([native_labels[index] for index in native.class_ids], object)
+    theirs = np.array([reference_labels[index] for index in reference.class_ids], object)
+    same: np.ndarray = np.equal(ours[:, None], theirs[None]).astype(bool)
+    return same
+
+
+def _score_gaps(native: Detections, reference: Detections) -> np.ndarray:
+    """float64 [N, M]."""
+    gaps: np.ndarray = np.abs(
+        native.scores[:, None].astype(float) - reference.scores[None].astype(float)
+    )
+    return gaps
 
 
 def pairwise_iou(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:

@@ -50,6 +50,16 @@ class Detections:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def only(self, chosen: np.ndarray) -> "Detections":
+        """The detections at `chosen`, bool [N]."""
+        return Detections(
+            self.boxes[chosen],
+            self.scores[chosen],
+            self.class_ids[chosen],
+            self.height,
+            self.width,
+        )
+
     def boxes_norm(self) -> np.ndarray:
         """Boxes as fractions of the image size: float32 [N, 4], the wire's coordinates."""
         size = np.array([self.width, self.height, self.width, self.height], np.float32)

@@ -11,6 +11,7 @@ import numpy as np
 
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS
+from models.precision import Precision
 
 # ONNX Runtime queues usage events under the user's cache otherwise; it reads this when imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -23,6 +24,16 @@ EngineName = Literal["onnxruntime"]
 def resolve(requested: Literal["auto"] | EngineName) -> EngineName:
     """The engine that `engine` of serve_config.yaml means on this machine."""
     return "onnxruntime" if requested == "auto" else requested
+
+
+def resolve_precision(
+    requested: Literal["auto"] | Precision, engine: EngineName, checkpoint: Precision
+) -> Precision:
+    """What `precision` of serve_config.yaml means for that engine: the checkpoint's own on a GPU;
+    on the CPU, which ONNX Runtime has no half kernels for, fp32."""
+    if requested != "auto":
+        return requested
+    return "fp32" if engine == "onnxruntime" else checkpoint
 
 
 class Engine(Protocol):

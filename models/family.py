@@ -19,6 +19,7 @@ from models import families
 from models.criteria import Criteria
 from models.detections import Detections
 from models.placement import Placement
+from models.precision import Islands
 
 
 class Reference(Protocol):
@@ -38,6 +39,7 @@ class Family(Protocol):
     """Preprocessing, graph, decoding, suppression, reference and criteria of an architecture."""
 
     criteria: Criteria  # the owning case: how close to the reference is right
+    islands: Islands  # what stays FP32 in an FP16 bundle
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

@@ -18,8 +18,8 @@ from ray import serve
 
 from deployments.config import ModelArgs, parse
 from deployments.registry import STARTING, WAITING
-from models import bundle, catalogue
-from models.engine import resolve
+from models import building, catalogue
+from models.engine import resolve, resolve_precision
 from models.errors import DetserveError, QualificationError
 from qualification.client import Client
 
@@ -100,7 +100,9 @@ def _prepare(config: Path, log: Log) -> None:
                 least = args.autoscaling.min_replicas if args.autoscaling else args.replicas or 1
                 cpus += args.resources.cpus * least
                 if args.checkpoint is not None:
-                    bundle.ensure(catalogue.load(args.checkpoint), resolve(args.engine), log=log)
+                    checkpoint, engine = catalogue.load(args.checkpoint), resolve(args.engine)
+                    precision = resolve_precision(args.precision, engine, checkpoint.precision)
+                    building.ensure(checkpoint, engine, precision, log=log)
             except DetserveError as error:
                 log(f"{application['name']}: {error}")
     if cpus > cores:

@@ -16,6 +16,7 @@ from models.errors import CatalogueError
 from models.family import family_names
 from models.home import home
 from models.labels import LABEL_SETS
+from models.precision import Precision
 from models.sources import Source
 
 FOLDER = Path(__file__).parent
@@ -41,6 +42,9 @@ class CocoDataset(_Strict):
         None,
         description="checkpoint label -> dataset category; labels that are not listed are left "
         "out. Without it, labels and categories of the same name belong together.",
+    )
+    images: int | None = Field(
+        None, ge=1, description="how many of the selection, from its first; all if left out"
     )
 
 
@@ -68,7 +72,14 @@ class Checkpoint(_Strict):
         description="height and width of the network's input in pixels; left out where the "
         "family's input follows the image's size",
     )
-    precision: Literal["fp32"] = Field(description="effective precision of the engine")
+    weights: Literal["published", "random"] = Field(
+        "published",
+        description="random: seeded weights, which prove the whole path and no accuracy; no "
+        "status above implemented can come of them",
+    )
+    precision: Precision = Field(
+        description="what a GPU engine computes in; on the CPU fp32, where half is only slower"
+    )
     labels: tuple[str, ...] = Field(
         min_length=1, description="by class id: a list, or the name of a set in models/labels.py"
     )

@@ -18,7 +18,12 @@ from models.nms import detections_of
 from models.placement import Placement, fixed
 from models.ultralytics.archive import read_archive
 from models.ultralytics.convert import converted, folded
-from models.ultralytics.onnx_form import anchor_free_graph, published_labels, require_labels
+from models.ultralytics.onnx_form import (
+    DISTANCES,
+    anchor_free_graph,
+    published_labels,
+    require_labels,
+)
 from models.ultralytics.plan import plan_of
 
 NMS_IOU = 0.7  # Ultralytics 8.x `predict` and `val` defaults: iou=0.7, max_det=300
@@ -30,6 +35,7 @@ class AnchorFree:
 
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
+    islands = DISTANCES
 
     def __init__(self, block: str) -> None:
         self._block = block

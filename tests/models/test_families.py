@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models import bundle, catalogue
+from models import building, catalogue
 from models.bundle import Bundle
 from models.catalogue import Checkpoint
 from models.engine import Engine
@@ -46,7 +46,7 @@ class Case:
 def case(request: pytest.FixtureRequest, data: Path) -> Case:
     checkpoint = catalogue.load(request.param)
     files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=ignore)
-    built = bundle.ensure(checkpoint, "onnxruntime", log=ignore)
+    built = building.ensure(checkpoint, "onnxruntime", "fp32", log=ignore)
     return Case(checkpoint, files, built, built.engine(threads=1))
 
 

@@ -63,7 +63,9 @@ def test_the_centred_rule_places_an_image_as_ultralytics_does(
 def test_the_top_left_rule_places_an_image_as_megvii_does(source, resized) -> None:
     placed = Letterbox.top_left(source, (416, 416))
     scale = min(416 / source[0], 416 / source[1])
-    assert placed == Letterbox(*source, 416, 416, *resized, left=0, top=0, scale_x=scale, scale_y=scale)
+    assert placed == Letterbox(
+        *source, 416, 416, *resized, left=0, top=0, scale_x=scale, scale_y=scale
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -19,7 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from models import bundle, catalogue
+from models import building, catalogue
+from models.bundle import ENGINE_FILE
 from models.home import home
 
 ENGINE = "onnxruntime"
@@ -37,17 +38,17 @@ def wrong_bundle(
     """A copy of yolox-nano's bundle with a changed graph or labels, sealed as if it had been
     built so. Returns the folder to give as `bundle` in serve_config.yaml."""
     checkpoint = catalogue.load("yolox-nano")
-    built = bundle.ensure(checkpoint, ENGINE, log=print)
+    built = building.ensure(checkpoint, ENGINE, "fp32", log=print)
     folder = home() / "bundles" / "wrong" / name
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(built.folder, folder)
     if graph is not None:
-        model = onnx.load(folder / bundle.ENGINE_FILE)
+        model = onnx.load(folder / ENGINE_FILE)
         graph(model)
-        onnx.save(model, folder / bundle.ENGINE_FILE)
+        onnx.save(model, folder / ENGINE_FILE)
     if labels is not None:
         checkpoint = checkpoint.model_copy(update={"labels": labels(checkpoint.labels)})
-    bundle.seal(folder, checkpoint, ENGINE)
+    building.seal(folder, checkpoint, ENGINE, "fp32", {})
     return str(folder)
 
 

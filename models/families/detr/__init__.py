@@ -14,6 +14,7 @@ from models.criteria import MatchedCriteria
 from models.detections import Detections
 from models.family import Reference
 from models.placement import Placement
+from models.precision import Islands
 from models.queries import detections_of
 from models.resize import Resized, without_canvas
 from models.transformers_export import export_transformers
@@ -24,6 +25,7 @@ MODEL_TYPE = "detr"
 class DETR:
     # The reference system's gate for DETR (FACTS: IoU >= 0.5, score within 0.05).
     criteria = MatchedCriteria(iou=0.5, score=0.05)
+    islands = Islands()
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

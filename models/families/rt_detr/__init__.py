@@ -14,6 +14,7 @@ from models.criteria import MatchedCriteria
 from models.detections import Detections
 from models.family import Reference
 from models.placement import Placement, fixed
+from models.precision import Islands
 from models.queries import detections_of
 from models.resize import Resized
 from models.transformers_export import export_transformers
@@ -24,6 +25,7 @@ MODEL_TYPE = "rt_detr"
 class RTDETR:
     # The reference system publishes no gate for RT-DETR: DETR's, until better is known.
     criteria = MatchedCriteria(iou=0.5, score=0.05)
+    islands = Islands()
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

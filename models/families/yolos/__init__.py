@@ -14,6 +14,7 @@ from models.criteria import MatchedCriteria
 from models.detections import Detections
 from models.family import Reference
 from models.placement import Placement, fixed
+from models.precision import Islands
 from models.queries import detections_of
 from models.resize import Resized
 from models.transformers_export import export_transformers
@@ -25,6 +26,7 @@ CANVAS = (512, 864)  # height, width: the reference system's size, which the ref
 class YOLOS:
     # The reference system's gate for YOLOS (FACTS: IoU >= 0.5, score within 0.05).
     criteria = MatchedCriteria(iou=0.5, score=0.05)
+    islands = Islands()
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

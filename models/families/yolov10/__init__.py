@@ -26,7 +26,7 @@ from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.placement import Placement, fixed
 from models.ultralytics.convert import converted, folded
-from models.ultralytics.onnx_form import anchor_count, require_labels
+from models.ultralytics.onnx_form import DISTANCES, anchor_count, require_labels
 from models.ultralytics.plan import plan_of
 from models.ultralytics.weights import read_safetensors
 
@@ -37,6 +37,7 @@ MAX_DETECTIONS = 300
 class YOLOv10:
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
+    islands = DISTANCES
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

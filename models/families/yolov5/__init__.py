@@ -22,6 +22,7 @@ from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.nms import detections_of
 from models.placement import Placement, fixed
+from models.precision import Islands
 from models.ultralytics.archive import read_archive
 from models.ultralytics.convert import converted, folded
 from models.ultralytics.onnx_form import anchor_count, require_labels
@@ -34,6 +35,7 @@ MAX_DETECTIONS = 300
 class YOLOv5:
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
+    islands = Islands()
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

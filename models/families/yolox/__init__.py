@@ -18,6 +18,7 @@ from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.nms import detections_of
 from models.placement import Placement, fixed
+from models.precision import Islands
 
 NMS_IOU = 0.65  # YOLOX `tools/eval.py` on COCO: nmsthre=0.65
 MAX_DETECTIONS = 300
@@ -27,6 +28,7 @@ STRIDES = (8, 16, 32)
 class YOLOX:
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
+    islands = Islands()
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
