@@ -13,7 +13,7 @@ import onnx
 
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS, SizeRange
-from models.tensorrt_callbacks import Log, Messages, Progress
+from models.tensorrt_callbacks import Log, Messages, Progress, logger
 from models.tensorrt_library import Library, LibraryName, load
 from models.tensorrt_timing import TimingCache, gpu_name
 
@@ -77,15 +77,42 @@ def build_engine(
     log(f"building the engine with {used.title}")
     began = time.monotonic()
     messages, progress = Messages(), Progress(log)
-    logger = messages.logger(used.api)
+    gpu = None if used.ahead_of_time else gpu_name()
+    with messages.listening():
+        serialised, signature = _build(used, graph, sizes, gpu, messages, progress)
+    engine = BuiltEngine(
+        serialised=serialised,
+        seconds=time.monotonic() - began,
+        warnings=tuple(messages.warnings),
+        signature=signature,
+        library=library,
+        version=used.version,
+        gpu=gpu,
+    )
+    log(
+        f"built in {engine.seconds:.1f} s: {len(serialised) / 1e6:.1f} MB, "
+        f"warnings: {len(engine.warnings)}"
+    )
+    return engine
+
+
+def _build(
+    used: Library,
+    graph: onnx.ModelProto,
+    sizes: SizeRange | None,
+    gpu: str | None,
+    messages: Messages,
+    progress: Progress,
+) -> tuple[bytes, tuple[Tensor, ...]]:
+    """The serialised engine and its signature."""
     try:
-        builder = used.api.Builder(logger)
+        builder = used.api.Builder(logger(used.name))
     except TypeError as error:  # what pybind makes of a builder that could not be created
         raise BundleError(f"{used.title} cannot start: {messages.last_error}") from error
     # the flag is ignored by TensorRT 11, which knows no other networks
     flags = 1 << int(used.api.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = builder.create_network(flags)
-    _parse(used, network, logger, graph)
+    _parse(used, network, graph)
     signature = _network_signature(network)
     check_signature(signature, sizes)
 
@@ -96,7 +123,6 @@ def build_engine(
     config.progress_monitor = monitor
     if sizes is not None:
         _add_profile(used, builder, config, sizes)
-    gpu = None if used.ahead_of_time else gpu_name()
     timings = None if gpu is None else TimingCache(used, gpu)
     if timings is not None:
         timings.attach(config)
@@ -108,21 +134,8 @@ def build_engine(
     if timings is not None:
         timings.keep(config)
     if not used.ahead_of_time:
-        _check_loaded(used, logger, memory, signature, messages)
-    engine = BuiltEngine(
-        serialised=bytes(memory),
-        seconds=time.monotonic() - began,
-        warnings=tuple(messages.warnings),
-        signature=signature,
-        library=library,
-        version=used.version,
-        gpu=gpu,
-    )
-    log(
-        f"built in {engine.seconds:.1f} s: {len(engine.serialised) / 1e6:.1f} MB, "
-        f"{len(engine.warnings)} warnings"
-    )
-    return engine
+        _check_loaded(used, memory, signature, messages)
+    return bytes(memory), signature
 
 
 def check_signature(signature: Iterable[Tensor], sizes: SizeRange | None) -> None:
@@ -153,15 +166,16 @@ def check_signature(signature: Iterable[Tensor], sizes: SizeRange | None) -> Non
     if sizes is None and any(dynamic):
         raise BundleError(f"the graph's {IMAGE} is of dynamic size: say for which sizes to build")
     if sizes is not None and not all(dynamic):
-        raise BundleError(f"the graph's {IMAGE} is fixed at {canvas[0]}x{canvas[1]}: no other size")
+        raise BundleError(
+            f"the graph's {IMAGE} is {list(found[IMAGE].shape)}: only a dynamic height and width "
+            f"can be built for a range of sizes"
+        )
     if sizes is None and -1 in anchors:
         raise BundleError("how many boxes the engine returns depends on what the image shows")
 
 
-def _parse(
-    used: Library, network: "trt.INetworkDefinition", logger: "trt.ILogger", graph: onnx.ModelProto
-) -> None:
-    parser = used.api.OnnxParser(network, logger)
+def _parse(used: Library, network: "trt.INetworkDefinition", graph: onnx.ModelProto) -> None:
+    parser = used.api.OnnxParser(network, logger(used.name))
     if parser.parse(graph.SerializeToString()):
         return
     sentences = []
@@ -224,13 +238,14 @@ def _dtype(dtype: "trt.DataType") -> str:
 
 def _check_loaded(
     used: Library,
-    logger: "trt.ILogger",
     memory: "trt.IHostMemory",
     expected: tuple[Tensor, ...],
     messages: Messages,
 ) -> None:
     """The engine loads on the GPU it was built on and has the network's signature."""
-    engine: trt.ICudaEngine | None = used.api.Runtime(logger).deserialize_cuda_engine(memory)
+    engine: trt.ICudaEngine | None = used.api.Runtime(logger(used.name)).deserialize_cuda_engine(
+        memory
+    )
     if engine is None:
         raise BundleError(f"{used.title} cannot load what it built: {messages.last_error}")
     found = engine_signature(engine)

@@ -6,10 +6,12 @@ the logger's errors are kept for the sentence that the caller gets.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
-from models.tensorrt_library import API
+from models.tensorrt_library import API, LibraryName, load
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -19,8 +21,27 @@ Log = Callable[[str], None]
 INTERVAL_S = 5.0  # at most one line of progress in this time
 
 
+_listeners: list["Messages"] = []
+
+
+@cache
+def logger(name: LibraryName) -> "trt.ILogger":
+    """The library's logger. TensorRT keeps the first it is given as long as anything that was made
+    with it lives, and ignores any other: a process has one, for builders and runtimes alike."""
+
+    class Logger(load(name).api.ILogger):  # type: ignore[misc,unused-ignore]
+        def log(self, severity: "trt.ILogger.Severity", msg: str) -> None:
+            for messages in tuple(_listeners):
+                messages.take(severity.name, msg)
+
+    return Logger()
+
+
 class Messages:
-    """Warnings and errors in the order they came, each once."""
+    """Warnings and errors in the order they came, each once, while `listening`.
+
+    Of builds at the same time in one process each hears the others' too.
+    """
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -30,22 +51,20 @@ class Messages:
     def last_error(self) -> str:
         return self.errors[-1] if self.errors else "it gave no reason"
 
-    def logger(self, api: API) -> "trt.ILogger":
-        """An `ILogger` that collects here; whoever is given it keeps it alive."""
-        severity = api.ILogger.Severity
-        kept = {
-            severity.WARNING: self.warnings,
-            severity.ERROR: self.errors,
-            severity.INTERNAL_ERROR: self.errors,
-        }
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Collect what the logger is told in here."""
+        _listeners.append(self)
+        try:
+            yield
+        finally:
+            _listeners.remove(self)
 
-        class Logger(api.ILogger):  # type: ignore[name-defined,misc,unused-ignore]
-            def log(self, severity: "trt.ILogger.Severity", msg: str) -> None:
-                collected = kept.get(severity)
-                if collected is not None and msg not in collected:
-                    collected.append(msg)
-
-        return Logger()
+    def take(self, severity: str, text: str) -> None:
+        """severity: the name of an `ILogger.Severity`."""
+        kept = {"WARNING": self.warnings, "ERROR": self.errors, "INTERNAL_ERROR": self.errors}
+        if severity in kept and text not in kept[severity]:
+            kept[severity].append(text)
 
 
 class Progress:
