@@ -6,6 +6,7 @@ precision is what the graph says, which TensorRT 11 does always and 10 when aske
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -78,8 +79,14 @@ def build_engine(
     began = time.monotonic()
     messages, progress = Messages(), Progress(log)
     gpu = None if used.ahead_of_time else gpu_name()
-    with messages.listening():
-        serialised, signature = _build(used, graph, sizes, gpu, messages, progress)
+    # in a thread: Ctrl-C interrupts the main thread only, and in a callback it would be lost
+    with messages.listening(), ThreadPoolExecutor(1, "tensorrt-build") as pool:
+        building = pool.submit(_build, used, graph, sizes, gpu, messages, progress)
+        try:
+            serialised, signature = building.result()
+        except KeyboardInterrupt as interrupt:
+            progress.stop(interrupt)
+            raise
     engine = BuiltEngine(
         serialised=serialised,
         seconds=time.monotonic() - began,

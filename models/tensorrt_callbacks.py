@@ -1,4 +1,4 @@
-"""What a TensorRT build says: warnings and errors collected, progress logged, Ctrl-C obeyed.
+"""What a TensorRT build says: warnings and errors collected, progress logged.
 
 A build takes minutes in which TensorRT answers with None and leaves the reason to its logger; so
 the logger's errors are kept for the sentence that the caller gets.
@@ -70,8 +70,8 @@ class Messages:
 class Progress:
     """Tells `log` how far a build is, one line in `INTERVAL_S` seconds.
 
-    stopped_by: what `log` or Ctrl-C raised. TensorRT cannot pass an exception on: the build is
-    told to stop, ends without an engine, and the caller raises it then.
+    stopped_by: what `log` raised, or `stop` was given. TensorRT cannot pass an exception on: the
+    build is told to stop, ends without an engine, and the caller raises it then.
     """
 
     def __init__(self, log: Log) -> None:
@@ -97,6 +97,11 @@ class Progress:
 
         return Monitor()
 
+    def stop(self, why: BaseException) -> None:
+        """End the build at its next step."""
+        if self.stopped_by is None:
+            self.stopped_by = why
+
     def _step(self, phase: str, done: int) -> bool:
         """False asks TensorRT to stop."""
         try:
@@ -107,5 +112,5 @@ class Progress:
                     total = self._steps.get(phase, done)
                     self._log(f"{phase}: {done} of {total}, {now - self._began:.0f} s so far")
         except BaseException as error:
-            self.stopped_by = error
+            self.stop(error)
         return self.stopped_by is None

@@ -1,7 +1,9 @@
 """Bundle graphs through a real TensorRT parser and builder: `tensorrt_rtx`, on the CPU."""
 
 import importlib.util
+import os
 import re
+import signal
 import struct
 import sys
 import types
@@ -310,6 +312,22 @@ def test_what_the_log_raises_ends_the_build_and_reaches_the_caller(
     with pytest.raises(interrupt):
         build(network(), log=log)
     assert len(said) == 3
+
+
+@needs_rtx
+def test_an_interrupt_from_the_keyboard_is_not_lost_in_a_callback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tensorrt_callbacks, "INTERVAL_S", 0.0)
+    said: list[str] = []
+
+    def log(message: str) -> None:
+        said.append(message)
+        if len(said) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(network(), log=log)
 
 
 @pytest.mark.parametrize("module", [None, types.ModuleType("tensorrt")], ids=["absent", "stubs"])
