@@ -240,7 +240,8 @@ def _shape(dims: "trt.Dims") -> tuple[int, ...]:
 
 
 def _dtype(dtype: "trt.DataType") -> str:
-    return _DTYPES.get(dtype.name, dtype.name.lower())
+    name: str = dtype.name
+    return _DTYPES.get(name, name.lower())
 
 
 def _check_loaded(

@@ -73,7 +73,8 @@ def load(name: LibraryName) -> Library:
 def _tensorrt() -> API:
     import tensorrt
 
-    return tensorrt
+    api: API = tensorrt
+    return api
 
 
 def _tensorrt_rtx() -> API:
