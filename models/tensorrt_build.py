@@ -81,8 +81,8 @@ def build_engine(
     gpu = None if used.ahead_of_time else gpu_name()
     # in a thread: Ctrl-C interrupts the main thread only, and in a callback it would be lost
     with messages.listening(), ThreadPoolExecutor(1, "tensorrt-build") as pool:
-        building = pool.submit(_build, used, graph, sizes, gpu, messages, progress)
         try:
+            building = pool.submit(_build, used, graph, sizes, gpu, messages, progress)
             serialised, signature = building.result()
         except KeyboardInterrupt as interrupt:
             progress.stop(interrupt)
@@ -221,7 +221,7 @@ def _network_signature(network: "trt.INetworkDefinition") -> tuple[Tensor, ...]:
     )
 
 
-def engine_signature(engine: "trt.ICudaEngine") -> tuple[Tensor, ...]:
+def _engine_signature(engine: "trt.ICudaEngine") -> tuple[Tensor, ...]:
     """The inputs and outputs of a loaded engine, in its order."""
     names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
     return tuple(
@@ -256,7 +256,7 @@ def _check_loaded(
     )
     if engine is None:
         raise BundleError(f"{used.title} cannot load what it built: {messages.last_error}")
-    found = engine_signature(engine)
+    found = _engine_signature(engine)
     if set(found) != set(expected):
         raise BundleError(
             f"{used.title} built an engine with {_listed(found)} from a network with "

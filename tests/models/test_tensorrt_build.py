@@ -6,6 +6,7 @@ import re
 import signal
 import struct
 import sys
+import threading
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +23,8 @@ from models.family import family
 from models.graph import SizeRange
 from models.resize import SHORTEST_EDGE_SIZES
 from models.tensorrt_build import BuiltEngine, Tensor, build_engine, check_signature
-from models.tensorrt_build import engine_signature as signature_of
-from models.tensorrt_library import load
+from models.tensorrt_callbacks import Progress
+from models.tensorrt_library import Library, load
 from models.tensorrt_timing import TimingCache
 from tests.models.transformers_cases import CANVASES, LABELS, checkpoint, needs_torch
 
@@ -261,9 +262,7 @@ def test_a_library_that_finds_no_gpu_says_so(monkeypatch: pytest.MonkeyPatch) ->
         logger.log(load("tensorrt_rtx").api.ILogger.Severity.ERROR, "CUDA is absent")
         raise TypeError("pybind11::init(): factory function returned nullptr")
 
-    found = load("tensorrt_rtx")
-    broken = types.SimpleNamespace(Builder=no_builder)
-    monkeypatch.setattr(tensorrt_build, "load", lambda name: replace(found, api=broken))
+    monkeypatch.setattr(tensorrt_build, "load", lambda name: with_api(Builder=no_builder))
     with pytest.raises(BundleError, match="cannot start: CUDA is absent"):
         build(network())
 
@@ -278,6 +277,7 @@ def test_builds_beside_a_builder_that_lives_on_keep_their_own_warnings() -> None
     (warning,) = build(odd).warnings
     assert "Empty initializer emptied" in warning
     assert build(plain).warnings == ()
+    assert tensorrt_callbacks._listeners == []
     del builder
 
 
@@ -315,19 +315,28 @@ def test_what_the_log_raises_ends_the_build_and_reaches_the_caller(
 
 
 @needs_rtx
-def test_an_interrupt_from_the_keyboard_is_not_lost_in_a_callback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_from_the_keyboard_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt_callbacks, "INTERVAL_S", 0.0)
     said: list[str] = []
+    asked, answered = threading.Event(), threading.Event()
+    stop = Progress.stop
+
+    def and_tell(progress: Progress, why: BaseException) -> None:
+        stop(progress, why)
+        asked.set()
 
     def log(message: str) -> None:
         said.append(message)
-        if len(said) == 3:
+        if len(said) == 3:  # the build is held up here until it has been asked to stop
             os.kill(os.getpid(), signal.SIGINT)
+            said.append(f"asked to stop: {asked.wait(20)}")
+            answered.set()
 
+    monkeypatch.setattr(Progress, "stop", and_tell)
     with pytest.raises(KeyboardInterrupt):
         build(network(), log=log)
+    assert answered.wait(20)
+    assert said[3:] == ["asked to stop: True"]
 
 
 @pytest.mark.parametrize("module", [None, types.ModuleType("tensorrt")], ids=["absent", "stubs"])
@@ -348,25 +357,88 @@ def test_a_missing_library_is_one_sentence_that_names_the_install(
 
 
 @needs_rtx
-def test_the_signature_of_a_loaded_engine_reads_as_that_of_its_network() -> None:
-    """No engine loads without a GPU: this stands in for one, with the library's own types."""
+def test_precision_is_the_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tensorrt_rtx` has no other networks; TensorRT 10 has, and all three would round to TF32."""
+    found = load("tensorrt_rtx")
+    seen = {}
+
+    class Recording(found.api.Builder):
+        def create_network(self, flags: int = 0) -> object:
+            seen["strongly typed"] = flags
+            return super().create_network(flags)
+
+        def create_builder_config(self) -> object:
+            seen["config"] = super().create_builder_config()
+            return seen["config"]
+
+    monkeypatch.setattr(tensorrt_build, "load", lambda name: with_api(Builder=Recording))
+    build(network())
+    flag = found.api.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+    assert seen["strongly typed"] == 1 << int(flag)
+    assert not seen["config"].get_flag(found.api.BuilderFlag.TF32)
+
+
+def with_api(**changed: object) -> Library:
+    """`tensorrt_rtx` with some of its names replaced."""
+    found = load("tensorrt_rtx")
+    return replace(found, api=types.SimpleNamespace(**{**vars(found.api), **changed}))
+
+
+def loaded(boxes: str) -> types.SimpleNamespace:
+    """Stands in for a loaded engine of `network()`, with the library's own types: none loads
+    without a GPU. boxes: the name of that output's type."""
     import tensorrt_rtx as trt
 
     mode, kind = trt.TensorIOMode, trt.DataType
     tensors = {
-        "boxes": (mode.OUTPUT, kind.FLOAT, trt.Dims([1, ANCHORS, 4])),
+        "boxes": (mode.OUTPUT, kind.__members__[boxes], trt.Dims([1, ANCHORS, 4])),
         "class_ids": (mode.OUTPUT, kind.INT32, trt.Dims([1, ANCHORS])),
         "scores": (mode.OUTPUT, kind.FLOAT, trt.Dims([1, ANCHORS])),
-        "image": (mode.INPUT, kind.UINT8, trt.Dims([1, -1, -1, 3])),
+        "image": (mode.INPUT, kind.UINT8, trt.Dims([1, 8, 12, 3])),
     }
-    engine = types.SimpleNamespace(
+    return types.SimpleNamespace(
         num_io_tensors=4,
         get_tensor_name=list(tensors).__getitem__,
         get_tensor_mode=lambda name: tensors[name][0],
         get_tensor_dtype=lambda name: tensors[name][1],
         get_tensor_shape=lambda name: tensors[name][2],
     )
-    assert set(signature_of(engine)) == set(build(network("height", "width"), SIZES).signature)
+
+
+@needs_rtx
+@pytest.mark.filterwarnings("ignore:Use Deprecated in TensorRT-RTX:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("boxes", "sentence"),
+    [
+        ("FLOAT", None),
+        ("HALF", r"built an engine with output boxes float16 .* from a network with"),
+        (None, "cannot load what it built: no kernel image"),
+    ],
+)
+def test_on_a_gpu_the_engine_is_loaded_and_timings_are_kept(
+    boxes: str | None, sentence: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runtime:
+        def __init__(self, logger: object) -> None:
+            self.logger = logger
+
+        def deserialize_cuda_engine(self, serialised: object) -> object:
+            assert len(bytes(serialised)) > 1000
+            error = load("tensorrt_rtx").api.ILogger.Severity.ERROR
+            self.logger.log(error, "no kernel image")
+            return None if boxes is None else loaded(boxes)
+
+    library = replace(with_api(Runtime=Runtime), ahead_of_time=False)
+    monkeypatch.setenv("DETSERVE_HOME", str(tmp_path))
+    monkeypatch.setattr(tensorrt_build, "load", lambda name: library)
+    monkeypatch.setattr(tensorrt_build, "gpu_name", lambda: "NVIDIA H200 sm90")
+    if sentence is None:
+        built = build(network())
+        assert built.gpu == "NVIDIA H200 sm90"
+    else:
+        with pytest.raises(BundleError, match=sentence):
+            build(network())
+    assert TimingCache(library, "NVIDIA H200 sm90").path.is_file()
 
 
 @needs_rtx
