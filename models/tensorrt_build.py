@@ -188,8 +188,9 @@ def _parse(used: Library, network: "trt.INetworkDefinition", graph: onnx.ModelPr
     sentences = []
     for number in range(parser.num_errors):
         error = parser.get_error(number)
-        # a node without a name is found by its first output
-        node = graph.graph.node[error.node()] if error.node() >= 0 else onnx.NodeProto()
+        # a node without a name is found by its first output; -1: the fault is in no node
+        known = 0 <= error.node() < len(graph.graph.node)
+        node = graph.graph.node[error.node()] if known else onnx.NodeProto()
         name = error.node_name() or next(iter(node.output), "")
         where = f"node {name!r} ({error.node_operator() or node.op_type}): " if name else ""
         sentences.append(f"{where}{error.code().name}: {_without_cuda(error.desc())}")
