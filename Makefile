@@ -43,9 +43,12 @@ clean: ## remove .venv (the cache under DETSERVE_HOME and results/ stay)
 	$(PIP_INSTALL) --editable '.[qualify]'
 	@touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | .venv/.python
+.venv/.dev: pyproject.toml constraints.txt scripts/mend_tensorrt_stubs.py | .venv/.python
 	@echo "Installing Detserve, AIPerf and the development tools into .venv (about 3 minutes the first time)"
 	$(PIP_INSTALL) --editable '.[qualify,dev]'
+	@# not in the extra: they require tensorrt itself, which is for machines with a GPU
+	$(PIP_INSTALL) --no-deps tensorrt-stubs
+	@$(BIN)/python scripts/mend_tensorrt_stubs.py
 	@touch $@
 
 .venv/.python:

@@ -12,6 +12,7 @@ Both sides of the edited graph are the same for all families that use it:
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,25 @@ from models.errors import BundleError
 
 IMAGE = "image"
 OUTPUTS = ("boxes", "scores", "class_ids")
+
+
+@dataclass(frozen=True)
+class SizeRange:
+    """The sizes of a dynamic `image` that an engine is built for. All are (height, width) in
+    pixels; height and width vary each for itself, and `usual` is the size it is tuned at.
+
+    Raises:
+        ValueError: they are not in this order.
+    """
+
+    smallest: tuple[int, int]
+    usual: tuple[int, int]
+    largest: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        for sides in zip(self.smallest, self.usual, self.largest, strict=True):
+            if not 1 <= sides[0] <= sides[1] <= sides[2]:
+                raise ValueError(f"{sides} are not from the smallest to the largest")
 
 
 class GraphEditor:

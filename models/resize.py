@@ -10,6 +10,11 @@ import numpy as np
 from PIL import Image
 
 from models.errors import BundleError
+from models.graph import SizeRange
+
+# what `Resized.shortest_edge` makes of images, in either orientation; 640x480 is made 1066x800.
+# An image so long and thin that its short side comes out below 64 is outside.
+SHORTEST_EDGE_SIZES = SizeRange(smallest=(64, 64), usual=(800, 1066), largest=(1333, 1333))
 
 
 @dataclass(frozen=True)
