@@ -11,6 +11,9 @@ from PIL import Image
 
 from models.errors import BundleError
 
+# DETR's rule in pixels (DETR paper, section 4; Hugging Face `DetrImageProcessor`)
+SHORTEST, LONGEST = 800, 1333
+
 
 @dataclass(frozen=True)
 class Resized:
@@ -31,7 +34,7 @@ class Resized:
 
     @classmethod
     def shortest_edge(
-        cls, source: tuple[int, int], shortest: int = 800, longest: int = 1333
+        cls, source: tuple[int, int], shortest: int = SHORTEST, longest: int = LONGEST
     ) -> "Resized":
         """DETR's rule (DETR paper, section 4; Hugging Face `DetrImageProcessor`): the shorter side
         to `shortest`, or to less where the longer side would pass `longest`; aspect kept.

@@ -194,6 +194,8 @@ def test_a_size_frozen_behind_symbolic_dimensions_fails_the_export(
             COCO91,
             model_type="deformable_detr",
             network="frozen_network",
+            size=None,
+            imagenet=True,
         )
 
 

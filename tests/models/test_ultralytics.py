@@ -85,7 +85,7 @@ def test_a_published_checkpoint_detects_what_the_published_pipeline_detects(
     owner, files = family(of), made(name)
     onnx.save(owner.export(files, CANVAS, COCO80), tmp_path / "engine.onnx")
     engine = OnnxRuntimeEngine(tmp_path / "engine.onnx", threads=2)
-    reference = owner.reference(files, COCO80)
+    reference = owner.reference(files, CANVAS, COCO80)
     worst = {"score": 0.0, "side_px": 0.0}
     boxes = []
     for image in images[:count]:

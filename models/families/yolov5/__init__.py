@@ -18,12 +18,13 @@ from models.criteria import RankedCriteria
 from models.detections import Detections
 from models.errors import BundleError
 from models.family import Reference
+from models.fold import folded
 from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.nms import detections_of
 from models.placement import Placement, fixed
 from models.ultralytics.archive import read_archive
-from models.ultralytics.convert import converted, folded
+from models.ultralytics.convert import converted
 from models.ultralytics.onnx_form import anchor_count, require_labels
 from models.ultralytics.plan import plan_of
 
@@ -75,11 +76,13 @@ class YOLOv5:
         chosen = outputs["scores"][0] >= np.float32(threshold)
         return detections_of(outputs, chosen, placed, iou=NMS_IOU, limit=MAX_DETECTIONS)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        from models.ultralytics.reference import UltralyticsReference
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import ultralytics_reference
 
         (path,) = files.values()
-        return UltralyticsReference(path, labels)
+        return ultralytics_reference(path, fixed(canvas), labels)
 
 
 FAMILY = YOLOv5()
