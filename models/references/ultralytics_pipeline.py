@@ -13,10 +13,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
-from models.errors import DamagedImage
+from models.opencv import read_bgr
 from models.ultralytics.archive import read_archive
 from models.ultralytics.weights import read_safetensors
 
@@ -51,9 +50,7 @@ def pipeline(
     letterbox = LetterBox(new_shape=canvas, auto=False, stride=32)
 
     def detect(image: bytes, threshold: float) -> dict[str, Any]:
-        pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
-        if pixels is None:
-            raise DamagedImage("OpenCV cannot decode the image")
+        pixels = read_bgr(image)
         size = pixels.shape[:2]
         painted = np.ascontiguousarray(letterbox(image=pixels)[..., ::-1].transpose(2, 0, 1))
         with torch.no_grad():

@@ -141,10 +141,11 @@ def test_the_reference_agrees_with_the_served_path_on_real_images(
 
 
 def test_the_reference_refuses_what_is_no_image(case: Case) -> None:
-    with pytest.raises(DamagedImage):
-        case.family.reference(case.files, case.checkpoint.canvas, case.checkpoint.labels)(
-            b"no image", 0.25
-        )
+    checkpoint = case.checkpoint
+    reference = case.family.reference(case.files, checkpoint.canvas, checkpoint.labels)
+    for damaged in (b"no image", b""):
+        with pytest.raises(DamagedImage):
+            reference(damaged, 0.25)
 
 
 def test_a_real_checkpoint_refuses_another_canvas_and_another_label_count(case: Case) -> None:

@@ -38,7 +38,7 @@ class YOLOS:
         published = published_canvas(published_config(files, MODEL_TYPE, labels))
         if published != size:
             raise BundleError(
-                f"{CONFIG} says image_size {list(published)}; the catalogue's canvas is {list(size)}"
+                f"{CONFIG} says image_size {list(published)}; the catalogue says {list(size)}"
             )
         return export_transformers(
             files,
