@@ -58,7 +58,7 @@ clean: ## remove .venv and .venv-reference (the cache under DETSERVE_HOME and re
 # Everything is pinned, so no dependencies are resolved: torchvision, which ultralytics asks for, has
 # no build for every torch, and no reference calls it.
 .venv-reference/.installed: requirements-reference.txt | .venv-reference/.python
-	@echo "Installing torch, transformers and ultralytics into .venv-reference (1.4 GB, about 2 minutes)"
+	@echo "Installing torch, transformers and ultralytics into .venv-reference (1.4 GB, 1 to 2 minutes)"
 	$(REFERENCE_INSTALL) $(addprefix --extra-index-url ,$(TORCH_INDEX)) "$$(grep '^torch==' requirements-reference.txt)"
 	$(REFERENCE_INSTALL) --requirement requirements-reference.txt
 	@$(REFERENCE) -c 'import cv2, torch, transformers' || \

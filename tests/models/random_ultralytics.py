@@ -18,9 +18,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from models.ultralytics.reference_worker import without_torchvision
 
 from models.labels import COCO80
+from models.references.ultralytics_pipeline import without_torchvision
 
 ANCHORS = [
     [10, 13, 16, 30, 33, 23],
