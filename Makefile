@@ -1,20 +1,27 @@
-# Detserve's commands. `make help` lists them; everything is installed into .venv on first use.
+# Detserve's commands. `make help` lists them; everything is installed into .venv on first use,
+# the references of the published families into .venv-reference.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+REFERENCE := .venv-reference/bin/python
+REFERENCE_INSTALL := $(REFERENCE) -m pip install --quiet --disable-pip-version-check --no-deps
+# where torch comes without CUDA (Linux wheels on PyPI need 3 GB of it); empty: pip's own indexes
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help serve qualify test test-quick lint format lock clean
+.PHONY: help serve qualify reference-env test test-quick lint format lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: .venv/.qualify ## serve the models of serve_config.yaml on http://127.0.0.1:8000
 	$(BIN)/serve run serve_config.yaml
 
 qualify: .venv/.qualify ## start the application, qualify every model, write results/<run>/report.md
 	$(BIN)/python scripts/qualify.py
+
+reference-env: .venv-reference/.installed ## install the publishers' own code, which references run, into .venv-reference
 
 test: .venv/.dev ## run the whole test suite
 	$(BIN)/python -m pytest
@@ -34,8 +41,8 @@ format: .venv/.dev ## format the code
 lock: .venv/.dev ## write the installed versions to constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | LC_ALL=C sort --ignore-case > constraints.txt
 
-clean: ## remove .venv (the cache under DETSERVE_HOME and results/ stay)
-	rm -rf .venv
+clean: ## remove .venv and .venv-reference (the cache under DETSERVE_HOME and results/ stay)
+	rm -rf .venv .venv-reference
 
 # One stamp a set of packages; an interrupted install is taken up again by the next make.
 .venv/.qualify: pyproject.toml constraints.txt | .venv/.python
@@ -51,9 +58,20 @@ clean: ## remove .venv (the cache under DETSERVE_HOME and results/ stay)
 	@$(BIN)/python scripts/mend_tensorrt_stubs.py
 	@touch $@
 
-.venv/.python:
+# Everything is pinned, so no dependencies are resolved: torchvision, which ultralytics asks for, has
+# no build for every torch, and no reference calls it.
+.venv-reference/.installed: requirements-reference.txt | .venv-reference/.python
+	@echo "Installing torch, transformers and ultralytics into .venv-reference (1.4 GB, 1 to 2 minutes)"
+	$(REFERENCE_INSTALL) $(addprefix --extra-index-url ,$(TORCH_INDEX)) "$$(grep '^torch==' requirements-reference.txt)"
+	$(REFERENCE_INSTALL) --requirement requirements-reference.txt
+	@$(REFERENCE) -c 'import cv2, torch, transformers' || \
+		{ $(REFERENCE) -m pip uninstall --quiet --yes torch; \
+		  echo "This torch does not run without CUDA's libraries: name an index that has it for the CPU with make reference-env TORCH_INDEX=URL"; exit 1; }
+	@touch $@
+
+%/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 		{ echo "Detserve needs Python 3.11 to 3.13; name one with make PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) -m venv .venv || \
-		{ echo "venv is missing: on Debian or Ubuntu, apt install python3-venv"; rm -rf .venv; exit 1; }
+	@$(PYTHON) -m venv $* || \
+		{ echo "venv is missing: on Debian or Ubuntu, apt install python3-venv"; rm -rf $*; exit 1; }
 	@touch $@

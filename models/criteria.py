@@ -115,7 +115,8 @@ class RankedCriteria:
         same = _same_class(native, native_labels, reference, reference_labels)
         sides = native.boxes[:, None].astype(float) - reference.boxes[None].astype(float)
         near: np.ndarray = np.abs(sides).max(axis=2) < self.side_px
-        return same & near & (_score_gaps(native, reference) < self.score)
+        allowed: np.ndarray = same & near & (_score_gaps(native, reference) < self.score)
+        return allowed
 
 
 @dataclass(frozen=True)

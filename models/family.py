@@ -62,8 +62,17 @@ class Family(Protocol):
         """The engine's outputs for one canvas as detections on the source image."""
         ...
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        """The family's independent reference. Needs the extra `qualify`."""
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        """The family's independent reference.
+
+        canvas: the catalogue's; a reference takes it from the published files where they say it.
+
+        Raises:
+            BundleError: the files cannot be loaded, or the reference's environment
+                (models/references) cannot run them.
+        """
         ...
 
 
@@ -81,13 +90,17 @@ def family(name: str) -> Family:
 def family_sources(name: str) -> list[Path]:
     """The Python files that decide what a bundle of this family holds, sorted: its folder, and
     what that imports of this package, over any number of steps. Of a library in a folder of its
-    own (models/ultralytics) all files count: some run as commands and are imported by none."""
+    own (models/ultralytics) all files count: some run as commands and are imported by none.
+
+    References are left out, whoever imports them: they judge a bundle, and none is built anew
+    because its judge changed. They are models/references and modules named `reference` or
+    `..._reference`."""
     here = Path(__file__).parent
     pending = list((here / "families" / name).glob("*.py"))
     found: set[Path] = set()
     while pending:
         path = pending.pop()
-        if path in found:
+        if path in found or _is_reference(path.relative_to(here)):
             continue
         found.add(path)
         for module in _imported(path):
@@ -96,6 +109,11 @@ def family_sources(name: str) -> list[Path]:
             pending += [file] if file.is_file() else []
             pending += library.glob("*.py") if (library / "__init__.py").is_file() else []
     return sorted(found)
+
+
+def _is_reference(path: Path) -> bool:
+    """path: of a module of this package, from its folder."""
+    return path.parts[0] == "references" or path.stem.split("_")[-1] == "reference"
 
 
 def _imported(path: Path) -> Iterator[str]:

@@ -16,7 +16,8 @@ def read_bgr(image: bytes) -> np.ndarray:
     Raises:
         DamagedImage: OpenCV cannot decode it.
     """
-    pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
+    content = np.frombuffer(image, np.uint8)
+    pixels = cv2.imdecode(content, cv2.IMREAD_COLOR) if image else None  # it asserts on none
     if pixels is None:
         raise DamagedImage("OpenCV cannot decode the image")
     return pixels

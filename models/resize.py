@@ -16,6 +16,9 @@ from models.graph import SizeRange
 # An image so long and thin that its short side comes out below 64 is outside.
 SHORTEST_EDGE_SIZES = SizeRange(smallest=(64, 64), usual=(800, 1066), largest=(1333, 1333))
 
+# DETR's rule in pixels (DETR paper, section 4; Hugging Face `DetrImageProcessor`)
+SHORTEST, LONGEST = 800, 1333
+
 
 @dataclass(frozen=True)
 class Resized:
@@ -36,7 +39,7 @@ class Resized:
 
     @classmethod
     def shortest_edge(
-        cls, source: tuple[int, int], shortest: int = 800, longest: int = 1333
+        cls, source: tuple[int, int], shortest: int = SHORTEST, longest: int = LONGEST
     ) -> "Resized":
         """DETR's rule (DETR paper, section 4; Hugging Face `DetrImageProcessor`): the shorter side
         to `shortest`, or to less where the longer side would pass `longest`; aspect kept.

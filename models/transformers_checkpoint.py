@@ -4,7 +4,7 @@ Why strictly: transformers fills what is missing with random numbers and warns, 
 architecture, a truncated one or a renamed layer would serve noise. Here each is one sentence.
 
 `published_config` needs neither torch nor transformers; `load` needs both and runs only in the
-exporting process (models/transformers_export.py) and in the reference's.
+exporting process (models/transformers_export.py) and in the reference's (models/references/).
 """
 
 import json
@@ -76,6 +76,19 @@ def published_config(
                 f"{CONFIG} names class {index} {names[index]!r}; the catalogue says {label!r}"
             )
     return dict(config)
+
+
+def published_canvas(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width in pixels of the images a vision transformer was trained on (`image_size`).
+
+    Raises:
+        BundleError: the configuration does not say.
+    """
+    match config.get("image_size"):
+        case [int(height), int(width)]:
+            return height, width
+        case other:
+            raise BundleError(f"{CONFIG} says image_size {other}; it must be height and width")
 
 
 def load(config: Mapping[str, Any], weights: Path) -> Any:

@@ -1,6 +1,5 @@
 """Hugging Face detectors to bundle graphs (models/graph.py): exported by torch, in its own process.
 
-Why a process: torch and onnxruntime in one can end in a oneMKL error, and serving needs no torch.
 The family's `network` module holds what is exported; what runs there is also a command:
 
     python -m models.transformers_export models.families.detr.network config.json \\
@@ -10,8 +9,6 @@ The family's `network` module holds what is exported; what runs there is also a 
 import argparse
 import importlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,9 +18,11 @@ import numpy as np
 import onnx
 
 from models.errors import BundleError
+from models.fold import folded
 from models.graph import IMAGE, OUTPUTS
-from models.precision import name_by_module
+from models.torch_process import run_with_torch
 from models.transformers_checkpoint import CONFIG, WEIGHTS, load, published_config
+from models.transformers_preprocessing import check_preprocessing
 
 OPSET = 18
 # A dynamic graph is traced at one size; a side of prime length and no square, so that no size
@@ -43,6 +42,8 @@ def export_transformers(
     *,
     model_type: str,
     network: str,
+    size: Mapping[str, int] | None,
+    imagenet: bool,
 ) -> onnx.ModelProto:
     """The bundle's graph of a published directory.
 
@@ -50,69 +51,26 @@ def export_transformers(
     canvas: the input's height and width; None: both are dynamic.
     model_type: the architecture that `config.json` must name.
     network: the family's module with `Network`, a torch module made from the loaded model.
+    size, imagenet: the served preprocessing, which the published one must be; as
+    `check_preprocessing` takes them.
 
     Raises:
         BundleError: the files are not such a checkpoint, or torch or transformers are missing.
     """
     published_config(files, model_type, labels)
+    check_preprocessing(files, size=size, imagenet=imagenet)
     with tempfile.TemporaryDirectory(prefix="detserve-export-") as scratch:
         traced = Path(scratch) / "traced.onnx"
-        command = [sys.executable, "-m", "models.transformers_export", network]
-        command += [str(files[CONFIG]), str(files[WEIGHTS]), str(traced)]
-        command += [str(side) for side in canvas or ()]
-        run_with_torch(command)
-        folded = fold(traced)
-        check_signature(onnx.load(folded), canvas)
-        check_outputs(folded, np.load(traced.with_suffix(".npz")))
-        return onnx.load(folded)
+        arguments = [network, str(files[CONFIG]), str(files[WEIGHTS]), str(traced)]
+        arguments += [str(side) for side in canvas or ()]
+        run_with_torch("models.transformers_export", arguments)
+        graph = folded(onnx.load(traced))
+        check_signature(graph, canvas)
+        check_outputs(graph, np.load(traced.with_suffix(".npz")))
+        return graph
 
 
-def run_with_torch(command: Sequence[str]) -> None:
-    """Runs a command of this project in a process that may import torch.
-
-    Raises:
-        BundleError: with the sentence the command ended with.
-    """
-    ended = subprocess.run(
-        command, env=torch_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
-    if ended.returncode:
-        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-        raise BundleError(said[-1].removeprefix("BundleError: "))
-
-
-def torch_environment() -> dict[str, str]:
-    """The environment of a process that imports torch and transformers, and fetches nothing."""
-    here = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    return os.environ | {
-        "PYTHONPATH": path,
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-        # its asserts cannot be exported (transformers 5: torch_compilable_check)
-        "TRANSFORMERS_DISABLE_TORCH_CHECK": "1",
-    }
-
-
-def fold(path: Path) -> Path:
-    """The graph with everything constant computed, by ONNX Runtime's basic optimisations: what is
-    left has only what TensorRT parses (no cubic Resize, no doubles). ONNX operators only."""
-    import onnxruntime  # type: ignore[import-untyped]
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    folded = path.with_suffix(".folded.onnx")
-    options.optimized_model_filepath = str(folded)
-    options.log_severity_level = 3
-    graph = onnx.load(path)
-    name_by_module(graph)
-    onnxruntime.InferenceSession(
-        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return folded
-
-
-def check_outputs(path: Path, published: Mapping[str, np.ndarray]) -> None:
+def check_outputs(graph: onnx.ModelProto, published: Mapping[str, np.ndarray]) -> None:
     """The graph answers as the published forward pass did, at a size it was not traced at.
 
     Exporters freeze a dynamic size without a word, even where the input's dimensions stay symbolic.
@@ -122,9 +80,11 @@ def check_outputs(path: Path, published: Mapping[str, np.ndarray]) -> None:
     Raises:
         BundleError: it does not.
     """
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        graph.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     answers = session.run(["boxes", "scores"], {IMAGE: published[IMAGE]})
     for name, answer in zip(("boxes", "scores"), answers, strict=True):
         expected = published[name]

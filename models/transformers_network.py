@@ -10,8 +10,7 @@ import math
 import torch  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor  # type: ignore[import-not-found,unused-ignore]
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)  # of torchvision's classification models
-IMAGENET_STD = (0.229, 0.224, 0.225)
+from models.transformers_preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 Outputs = tuple[Tensor, Tensor, Tensor]  # boxes, scores, class_ids of models/graph.py
 

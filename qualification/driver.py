@@ -191,7 +191,7 @@ class Driver:
     def _reference(self, target: Target) -> Outcome:
         checkpoint = target.checkpoint
         files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=_ignore)
-        reference = target.family.reference(files, checkpoint.labels)
+        reference = target.family.reference(files, checkpoint.canvas, checkpoint.labels)
         seen = []
         for done, image in enumerate(target.dataset.images):
             self._report(done, len(target.dataset.images))

@@ -13,13 +13,14 @@ from models.criteria import RankedCriteria
 from models.detections import Detections
 from models.errors import BundleError
 from models.family import Reference
+from models.fold import folded
 from models.letterbox import Letterbox
 from models.nms import detections_of
 from models.placement import Placement, fixed
 from models.ultralytics.archive import read_archive
-from models.ultralytics.convert import converted, folded
+from models.ultralytics.convert import converted
 from models.ultralytics.onnx_form import (
-    DISTANCES,
+    HALF_ISLANDS,
     anchor_free_graph,
     published_labels,
     require_labels,
@@ -35,7 +36,7 @@ class AnchorFree:
 
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
-    islands = DISTANCES
+    islands = HALF_ISLANDS
 
     def __init__(self, block: str) -> None:
         self._block = block
@@ -70,11 +71,13 @@ class AnchorFree:
         chosen = outputs["scores"][0] >= np.float32(threshold)
         return detections_of(outputs, chosen, placed, iou=NMS_IOU, limit=MAX_DETECTIONS)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import ultralytics_reference
         from models.ultralytics.opencv_reference import OpenCVReference
-        from models.ultralytics.reference import UltralyticsReference
 
         (path,) = files.values()
         if path.suffix == ".onnx":
             return OpenCVReference(path)
-        return UltralyticsReference(path, labels)
+        return ultralytics_reference(path, fixed(canvas), labels)

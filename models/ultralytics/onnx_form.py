@@ -16,9 +16,10 @@ from models.graph import GraphEditor
 from models.precision import Islands
 
 STRIDES = (8, 16, 32)
-# FP32 from the box branch's logits on: the expectation over 16 distances, which is published as a
-# convolution, is 2^-7 of a cell coarse in half, a quarter of a pixel at stride 32
-DISTANCES = Islands(names=(r"\bdfl\b",))
+# The input's scaling and the first three stages: rounding there moves boxes most, since everything
+# behind adds to it (measured: docs/decisions/half-precision.md). The expectation over 16 distances,
+# published as a convolution: 2^-7 of a cell coarse in half, a quarter of a pixel at stride 32.
+HALF_ISLANDS = Islands(names=(r"^detserve/", r"\bmodel\.[0-2][./]", r"\bdfl\b"))
 
 
 def anchor_count(canvas: tuple[int, int]) -> int:

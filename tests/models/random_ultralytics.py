@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 
 from models.labels import COCO80
-from models.ultralytics.reference_worker import without_torchvision
+from models.references.ultralytics_pipeline import without_torchvision
 
 ANCHORS = [
     [10, 13, 16, 30, 33, 23],

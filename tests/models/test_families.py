@@ -131,7 +131,7 @@ def test_the_reference_agrees_with_the_served_path_on_real_images(
     placed, canvas = case.bundle.place(decode(encoded, MAX_PIXELS))
     threshold = case.checkpoint.threshold
     native = case.bundle.decode(case.engine.infer(canvas), placed, threshold)
-    reference = case.family.reference(case.files, case.checkpoint.labels)
+    reference = case.family.reference(case.files, case.checkpoint.canvas, case.checkpoint.labels)
     theirs = reference(encoded, threshold)
     assert len(theirs) > 0
     compared = case.family.criteria.compare(
@@ -142,8 +142,11 @@ def test_the_reference_agrees_with_the_served_path_on_real_images(
 
 
 def test_the_reference_refuses_what_is_no_image(case: Case) -> None:
-    with pytest.raises(DamagedImage):
-        case.family.reference(case.files, case.checkpoint.labels)(b"no image", 0.25)
+    checkpoint = case.checkpoint
+    reference = case.family.reference(case.files, checkpoint.canvas, checkpoint.labels)
+    for damaged in (b"no image", b""):
+        with pytest.raises(DamagedImage):
+            reference(damaged, 0.25)
 
 
 def test_a_real_checkpoint_refuses_another_canvas_and_another_label_count(case: Case) -> None:

@@ -14,13 +14,14 @@ import numpy as np
 import onnx
 import pytest
 
-from models.errors import BundleError
+from models.errors import BundleError, DamagedImage
 from models.family import family
 from models.labels import COCO80, COCO91
 from models.queries import detections_of
 from models.resize import Resized
 from models.transformers_checkpoint import published_config
 from models.transformers_export import check_signature
+from models.transformers_preprocessing import check_preprocessing
 from tests.models.transformers_cases import (
     CANVASES,
     LABELS,
@@ -28,6 +29,7 @@ from tests.models.transformers_cases import (
     checkpoint,
     in_torch,
     needs_torch,
+    pictures,
 )
 
 KINDS = ["detr", "yolos", "rt_detr", "deformable_detr", "deformable_detr-refine"]
@@ -132,6 +134,52 @@ def test_the_key_names_of_the_first_published_files_load_the_same_weights(
     assert equal == "True"
 
 
+# as of 2022, and as transformers writes it now
+OLD = {"feature_extractor_type": "DetrFeatureExtractor", "format": "coco_detection", "size": 800}
+OLD |= {"max_size": 1333, "do_normalize": True, "do_resize": True}
+OLD |= {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+KEEPING: dict[str, Any] = {"size": {"shortest_edge": 800, "longest_edge": 1333}}
+STRETCHING: dict[str, Any] = {"size": {"height": 640, "width": 640}, "do_normalize": False}
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "published", "changes"),
+    [
+        ("detr", OLD, False),
+        ("detr", KEEPING, False),
+        ("detr", {"size": {"shortest_edge": 400, "longest_edge": 666}}, True),
+        ("rt_detr", STRETCHING, False),
+        ("rt_detr", STRETCHING | {"do_normalize": True}, True),
+        ("yolos", OLD, False),  # its size is the configuration's
+        ("yolos", OLD | {"image_std": [0.5, 0.5, 0.5]}, True),
+    ],
+)
+def test_the_reference_follows_the_published_preprocessing(
+    kind: str, published: dict[str, Any], changes: bool, made: Made, tmp_path: Path
+) -> None:
+    file = tmp_path / "preprocessor_config.json"
+    file.write_text(json.dumps(published))
+    owner, files, labels = family(kind), made(kind), LABELS[kind]
+    plain = owner.reference(files, CANVASES[kind], labels)
+    following = owner.reference(files | {file.name: file}, CANVASES[kind], labels)
+    image = pictures()["landscape"]
+    one, other = (reference(image, 0.01) for reference in (plain, following))
+    assert len(one) > 5
+    same = one.scores.tolist() == other.scores.tolist() and np.array_equal(one.boxes, other.boxes)
+    assert same is not changes
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_reference_refuses_what_is_no_image_and_goes_on(made: Made) -> None:
+    reference = family("yolos").reference(made("yolos"), CANVASES["yolos"], COCO91)
+    with pytest.raises(DamagedImage):
+        reference(b"no image", 0.5)
+    assert reference(pictures()["tiny"], 0.5).width == 32
+
+
 def damage(files: Mapping[str, Path], folder: Path, how: str) -> dict[str, Path]:
     """A copy of the checkpoint with one thing wrong."""
     copies = {name: Path(shutil.copy(path, folder)) for name, path in files.items()}
@@ -194,6 +242,8 @@ def test_a_size_frozen_behind_symbolic_dimensions_fails_the_export(
             COCO91,
             model_type="deformable_detr",
             network="frozen_network",
+            size=None,
+            imagenet=True,
         )
 
 
@@ -230,6 +280,93 @@ def test_a_config_that_is_not_the_familys_is_one_clear_sentence(
         return
     with pytest.raises(BundleError, match=sentence):
         published_config(files, "detr", labels)
+
+
+@pytest.mark.parametrize(
+    ("published", "of", "sentence"),
+    [
+        (OLD, "detr", None),
+        (KEEPING, "detr", None),
+        (OLD | KEEPING, "detr", None),
+        ({"size": 800}, "detr", None),  # transformers' limit is 1333 then
+        ({}, "detr", None),
+        (STRETCHING, "rt_detr", None),
+        (STRETCHING | {"rescale_factor": 0.00392156862745098}, "rt_detr", None),
+        (OLD | {"size": 512}, "yolos", None),
+        (OLD | {"max_size": 1344}, "detr", "says size .*1344.*; the family serves .*1333"),
+        ({"size": {"shortest_edge": 800}}, "detr", "says size {'shortest_edge': 800}; the family"),
+        ({"size": {"height": 800, "width": 800}}, "detr", "says size .*'height': 800"),
+        (KEEPING, "rt_detr", "says size .*1333.*; the family serves .*640"),
+        ({"size": {"height": 320, "width": 640}}, "rt_detr", "says size .*320"),
+        (STRETCHING | {"do_normalize": True}, "rt_detr", "says do_normalize True; .*serves False"),
+        (OLD | {"image_mean": [0.5, 0.5, 0.5]}, "detr", r"says image_mean \[0.5, 0.5, 0.5\]; the"),
+        (OLD | {"image_std": [0.229]}, "yolos", r"says image_std \[0.229\]; the family serves"),
+        (
+            OLD | {"rescale_factor": 1.0},
+            "detr",
+            "says rescale_factor 1.0; .*serves 0.0039",
+        ),
+        (OLD | {"resample": 3}, "detr", "says resample 3; the family serves 2"),
+        (OLD | {"do_resize": False}, "detr", "says do_resize False; the family serves True"),
+        (OLD | {"pad_size": {"height": 9, "width": 9}}, "detr", "says pad_size .*9"),
+        ([], "detr", "is not a readable JSON object"),
+    ],
+)
+def test_preprocessing_that_was_published_otherwise_than_it_is_served_is_one_clear_sentence(
+    published: Any, of: str, sentence: str | None, tmp_path: Path
+) -> None:
+    files = {"preprocessor_config.json": tmp_path / "preprocessor_config.json"}
+    files["preprocessor_config.json"].write_text(json.dumps(published))
+    sizes = {"detr": KEEPING["size"], "rt_detr": STRETCHING["size"], "yolos": None}
+
+    def check() -> None:
+        check_preprocessing(files, size=sizes[of], imagenet=of != "rt_detr")
+
+    if sentence is None:
+        check()
+        return
+    with pytest.raises(BundleError, match=f"^preprocessor_config.json {sentence}"):
+        check()
+
+
+@pytest.mark.parametrize(
+    ("name", "canvas", "published"),
+    [
+        ("detr", None, {"size": 600}),
+        ("deformable_detr", None, {"size": 600}),
+        ("rt_detr", (640, 640), {"size": {"height": 320, "width": 320}}),
+        ("yolos", (512, 864), {"do_normalize": False}),
+    ],
+)
+def test_no_family_exports_what_was_published_with_other_preprocessing(
+    name: str, canvas: tuple[int, int] | None, published: dict[str, Any], tmp_path: Path
+) -> None:
+    names = ("config.json", "model.safetensors", "preprocessor_config.json")
+    files = {each: tmp_path / each for each in names}
+    labels = {i: "N/A" if n.startswith("N/A") else n for i, n in enumerate(LABELS[name])}
+    config = {"model_type": name, "id2label": labels, "image_size": [512, 864]}
+    files["config.json"].write_text(json.dumps(config))
+    files["preprocessor_config.json"].write_text(json.dumps(published))
+    with pytest.raises(BundleError, match=r"^preprocessor_config\.json says .*; the family serves"):
+        family(name).export(files, canvas, LABELS[name])
+
+
+@pytest.mark.parametrize(
+    ("image_size", "sentence"),
+    [
+        ([800, 1344], r"says image_size \[800, 1344\]; the catalogue says \[512, 864\]"),
+        (512, "says image_size 512; it must be height and width"),
+        (None, "says image_size None; it must be height and width"),
+    ],
+)
+def test_yolos_is_served_at_the_size_of_its_configuration(
+    image_size: Any, sentence: str, tmp_path: Path
+) -> None:
+    files = {name: tmp_path / name for name in ("config.json", "model.safetensors")}
+    config = CONFIG | {"model_type": "yolos", "image_size": image_size}
+    files["config.json"].write_text(json.dumps(config))
+    with pytest.raises(BundleError, match=f"^config.json {sentence}"):
+        family("yolos").export(files, (512, 864), COCO91)
 
 
 def test_a_directory_without_weights_says_which_file_is_missing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from models.engine import OnnxRuntimeEngine
-from models.errors import BundleError, SourceError
+from models.errors import BundleError, DamagedImage, SourceError
 from models.families import yolov10
 from models.family import family, family_sources
 from models.graph import GraphEditor
@@ -85,7 +85,7 @@ def test_a_published_checkpoint_detects_what_the_published_pipeline_detects(
     owner, files = family(of), made(name)
     onnx.save(owner.export(files, CANVAS, COCO80), tmp_path / "engine.onnx")
     engine = OnnxRuntimeEngine(tmp_path / "engine.onnx", threads=2)
-    reference = owner.reference(files, COCO80)
+    reference = owner.reference(files, CANVAS, COCO80)
     worst = {"score": 0.0, "side_px": 0.0}
     boxes = []
     for image in images[:count]:
@@ -102,6 +102,29 @@ def test_a_published_checkpoint_detects_what_the_published_pipeline_detects(
     # far inside the gates (0.005, 1 px): what float32 leaves of two orders of summation
     assert worst["score"] < 1e-3
     assert worst["side_px"] < 0.1
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_reference_follows_the_canvas_and_goes_on_after_a_damaged_image(
+    made: Made, images: list[bytes], tmp_path: Path
+) -> None:
+    owner, files, canvas = family("yolov8"), made("yolov8n.yaml"), (320, 480)
+    onnx.save(owner.export(files, canvas, COCO80), tmp_path / "engine.onnx")
+    engine = OnnxRuntimeEngine(tmp_path / "engine.onnx", threads=2)
+    reference = owner.reference(files, canvas, COCO80)
+    with pytest.raises(DamagedImage):
+        reference(b"no image", 0.25)
+    found = 0
+    for image in images[:3]:
+        pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+        placed = owner.place(pixels.shape[:2], canvas)
+        native = owner.decode(engine.infer(placed.paint(pixels)[None]), placed, 0.1)
+        published = reference(image, 0.1)
+        compared = owner.criteria.compare(native, COCO80, published, reference.labels)
+        assert compared.problem is None, compared
+        found += len(native)
+    assert found > 10
 
 
 @needs_torch

@@ -20,7 +20,7 @@ from models.engine import OnnxRuntimeEngine
 from models.family import family
 from models.images import decode
 from models.labels import COCO80, COCO91
-from models.transformers_export import torch_environment
+from models.torch_process import torch_environment
 
 LABELS = {"detr": COCO91, "yolos": COCO91, "rt_detr": COCO80, "deformable_detr": COCO91}
 CANVASES = {"detr": None, "yolos": (512, 864), "rt_detr": (640, 640), "deformable_detr": None}
@@ -102,7 +102,7 @@ class Figures:
 def against_published(name: str, files: Mapping[str, Path], graph: Path) -> Figures:
     served, labels, canvas = family(name), LABELS[name], CANVASES[name]
     engine = OnnxRuntimeEngine(graph, threads=2)
-    reference = served.reference(files, labels)
+    reference = served.reference(files, canvas, labels)
     figures = Figures()
     for shape, encoded in pictures().items():
         image = decode(encoded, max_pixels=10**7)

@@ -16,7 +16,7 @@ from models.family import Reference
 from models.placement import Placement
 from models.precision import Islands
 from models.queries import detections_of
-from models.resize import Resized, without_canvas
+from models.resize import LONGEST, SHORTEST, Resized, without_canvas
 from models.transformers_export import export_transformers
 
 MODEL_TYPE = "detr"
@@ -31,8 +31,15 @@ class DETR:
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
         without_canvas(canvas)
-        network = f"{__name__}.network"
-        return export_transformers(files, None, labels, model_type=MODEL_TYPE, network=network)
+        return export_transformers(
+            files,
+            None,
+            labels,
+            model_type=MODEL_TYPE,
+            network=f"{__name__}.network",
+            size={"shortest_edge": SHORTEST, "longest_edge": LONGEST},
+            imagenet=True,
+        )
 
     def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Resized:
         without_canvas(canvas)
@@ -43,10 +50,12 @@ class DETR:
     ) -> Detections:
         return detections_of(outputs, placed, threshold)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        from models.transformers_reference import TransformersReference
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import transformers_reference
 
-        return TransformersReference(
+        return transformers_reference(
             files, labels, model_type=MODEL_TYPE, processor="DetrImageProcessorPil", settings={}
         )
 

@@ -30,9 +30,15 @@ class RTDETR:
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
-        network = f"{__name__}.network"
+        height, width = fixed(canvas)
         return export_transformers(
-            files, fixed(canvas), labels, model_type=MODEL_TYPE, network=network
+            files,
+            (height, width),
+            labels,
+            model_type=MODEL_TYPE,
+            network=f"{__name__}.network",
+            size={"height": height, "width": width},
+            imagenet=False,
         )
 
     def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Resized:
@@ -43,10 +49,12 @@ class RTDETR:
     ) -> Detections:
         return detections_of(outputs, placed, threshold)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        from models.transformers_reference import TransformersReference
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import transformers_reference
 
-        return TransformersReference(
+        return transformers_reference(
             files, labels, model_type=MODEL_TYPE, processor="RTDetrImageProcessorPil", settings={}
         )
 

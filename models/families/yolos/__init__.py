@@ -2,6 +2,10 @@
 
 Published form: a Hugging Face directory (`config.json`, `model.safetensors`) of
 `YolosForObjectDetection`.
+
+Images are stretched to the size the network was trained at, `image_size` of `config.json`, as the
+reference system does. The directory's own image processor keeps the aspect (shorter side 800), so
+its size, and only that, is not followed; neither here nor by the reference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +16,16 @@ import onnx
 
 from models.criteria import MatchedCriteria
 from models.detections import Detections
+from models.errors import BundleError
 from models.family import Reference
 from models.placement import Placement, fixed
 from models.precision import Islands
 from models.queries import detections_of
 from models.resize import Resized
+from models.transformers_checkpoint import CONFIG, published_canvas, published_config
 from models.transformers_export import export_transformers
 
 MODEL_TYPE = "yolos"
-CANVAS = (512, 864)  # height, width: the reference system's size, which the reference here follows
 
 
 class YOLOS:
@@ -31,9 +36,20 @@ class YOLOS:
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
     ) -> onnx.ModelProto:
-        network = f"{__name__}.network"
+        size = fixed(canvas)
+        published = published_canvas(published_config(files, MODEL_TYPE, labels))
+        if published != size:
+            raise BundleError(
+                f"{CONFIG} says image_size {list(published)}; the catalogue says {list(size)}"
+            )
         return export_transformers(
-            files, fixed(canvas), labels, model_type=MODEL_TYPE, network=network
+            files,
+            size,
+            labels,
+            model_type=MODEL_TYPE,
+            network=f"{__name__}.network",
+            size=None,  # the network's own, not the preprocessor's: see above
+            imagenet=True,
         )
 
     def place(self, source: tuple[int, int], canvas: tuple[int, int] | None) -> Resized:
@@ -44,11 +60,13 @@ class YOLOS:
     ) -> Detections:
         return detections_of(outputs, placed, threshold)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        from models.transformers_reference import TransformersReference
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import transformers_reference
 
-        height, width = CANVAS
-        return TransformersReference(
+        height, width = published_canvas(published_config(files, MODEL_TYPE, labels))
+        return transformers_reference(
             files,
             labels,
             model_type=MODEL_TYPE,

@@ -22,11 +22,12 @@ from models.detections import Detections
 from models.errors import BundleError, SourceError
 from models.families.yolov10.architectures import architecture_of
 from models.family import Reference
+from models.fold import folded
 from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.placement import Placement, fixed
-from models.ultralytics.convert import converted, folded
-from models.ultralytics.onnx_form import DISTANCES, anchor_count, require_labels
+from models.ultralytics.convert import converted
+from models.ultralytics.onnx_form import HALF_ISLANDS, anchor_count, require_labels
 from models.ultralytics.plan import plan_of
 from models.ultralytics.weights import read_safetensors
 
@@ -37,7 +38,7 @@ MAX_DETECTIONS = 300
 class YOLOv10:
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
-    islands = DISTANCES
+    islands = HALF_ISLANDS
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
@@ -75,11 +76,13 @@ class YOLOv10:
             width=placed.source_width,
         )
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        from models.ultralytics.reference import UltralyticsReference
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import ultralytics_reference
 
         architecture = _architecture(files, _config(files), len(labels))
-        return UltralyticsReference(files[WEIGHTS], labels, architecture)
+        return ultralytics_reference(files[WEIGHTS], fixed(canvas), labels, architecture)
 
 
 def _select(editor: GraphEditor, by_anchor: str, anchors: int, classes: int) -> onnx.ModelProto:

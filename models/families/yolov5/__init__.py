@@ -18,14 +18,14 @@ from models.criteria import RankedCriteria
 from models.detections import Detections
 from models.errors import BundleError
 from models.family import Reference
+from models.fold import folded
 from models.graph import GraphEditor
 from models.letterbox import Letterbox
 from models.nms import detections_of
 from models.placement import Placement, fixed
-from models.precision import Islands
 from models.ultralytics.archive import read_archive
-from models.ultralytics.convert import converted, folded
-from models.ultralytics.onnx_form import anchor_count, require_labels
+from models.ultralytics.convert import converted
+from models.ultralytics.onnx_form import HALF_ISLANDS, anchor_count, require_labels
 from models.ultralytics.plan import plan_of
 
 NMS_IOU = 0.7  # the checkpoint table (FACTS, section 1); YOLOv5's own detect.py has 0.45
@@ -35,7 +35,7 @@ MAX_DETECTIONS = 300
 class YOLOv5:
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
-    islands = Islands()
+    islands = HALF_ISLANDS
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
@@ -77,11 +77,13 @@ class YOLOv5:
         chosen = outputs["scores"][0] >= np.float32(threshold)
         return detections_of(outputs, chosen, placed, iou=NMS_IOU, limit=MAX_DETECTIONS)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
-        from models.ultralytics.reference import UltralyticsReference
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
+        from models.references.published import ultralytics_reference
 
         (path,) = files.values()
-        return UltralyticsReference(path, labels)
+        return ultralytics_reference(path, fixed(canvas), labels)
 
 
 FAMILY = YOLOv5()

@@ -62,7 +62,9 @@ class YOLOX:
         chosen = outputs["scores"][0] > np.float32(threshold)
         return detections_of(outputs, chosen, placed, iou=NMS_IOU, limit=MAX_DETECTIONS)
 
-    def reference(self, files: Mapping[str, Path], labels: Sequence[str]) -> Reference:
+    def reference(
+        self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
+    ) -> Reference:
         from models.families.yolox.reference import OpenCVReference
 
         (path,) = files.values()

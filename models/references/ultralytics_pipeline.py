@@ -1,56 +1,43 @@
-"""The published pipeline of an Ultralytics checkpoint: its package's model, letterbox and NMS.
+"""The published pipeline of an Ultralytics checkpoint: its package's letterbox, model and NMS.
 
-Run by reference.py in an environment that has ultralytics and torch:
-
-    python -m models.ultralytics.reference_worker yolov8n.pt 640 640
-
-Requests on standard input: one JSON line `{"bytes": n, "threshold": t}`, then n bytes of an encoded
-image. Answers on standard output: one JSON line each; the first says the labels. Only reading the
-checkpoint is shared with the served path (nothing pickled may run here either).
+Runs in worker.py, which needs torch and ultralytics. Only reading the checkpoint is shared with
+the served path (nothing pickled may run here either).
 """
 
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call,no-any-return"
 
 import importlib.metadata
-import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import cv2
 import numpy as np
 
-from models.errors import DamagedImage
+from models.opencv import read_bgr
 from models.ultralytics.archive import read_archive
 from models.ultralytics.weights import read_safetensors
 
 NMS_IOU, LIMIT = 0.7, 300  # defaults of ultralytics' `predict`: iou, max_det
+Detect = Callable[[bytes, float], dict[str, Any]]
 
 
-def main(checkpoint: str, height: str, width: str, plan: str | None = None) -> None:
-    """Load, say the labels, then answer until standard input ends."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what the package prints is no answer
-    path, canvas = Path(checkpoint), (int(height), int(width))
-    names: list[str] | None = None
-    if plan is None:
-        archive = read_archive(path)
-        architecture, state, names = archive.architecture, archive.state, list(archive.names)
-    else:
-        architecture, state = json.loads(Path(plan).read_bytes()), read_safetensors(path)
-    detect = pipeline(architecture, state, canvas)
-    print(json.dumps({"labels": names}), file=answers, flush=True)
-    while line := sys.stdin.buffer.readline():
-        wanted = json.loads(line)
-        image = _exactly(sys.stdin.buffer, wanted["bytes"])
-        print(json.dumps(detect(image, wanted["threshold"])), file=answers, flush=True)
+def load(asked: Mapping[str, Any]) -> tuple[list[str] | None, Detect]:
+    """asked: the file `checkpoint`, the `canvas` as height and width, and for safetensors, which
+    carry none, the `architecture` (else null)."""
+    height, width = asked["canvas"]
+    path, architecture = Path(asked["checkpoint"]), asked["architecture"]
+    if architecture is not None:
+        return None, pipeline(architecture, read_safetensors(path), (height, width))
+    archive = read_archive(path)
+    detect = pipeline(archive.architecture, archive.state, (height, width))
+    return list(archive.names), detect
 
 
 def pipeline(
     architecture: Mapping[str, Any], state: Mapping[str, np.ndarray], canvas: tuple[int, int]
-) -> Callable[[bytes, float], dict[str, Any]]:
+) -> Detect:
     """The detector: encoded image and threshold -> boxes, scores, class_ids, height, width."""
     without_torchvision()
     import torch
@@ -58,13 +45,12 @@ def pipeline(
     from ultralytics.utils.nms import non_max_suppression
     from ultralytics.utils.ops import scale_boxes
 
+    torch.set_num_threads(os.cpu_count() or 1)  # Ray tells what its actors start to use one
     predict = network(architecture, state)
     letterbox = LetterBox(new_shape=canvas, auto=False, stride=32)
 
     def detect(image: bytes, threshold: float) -> dict[str, Any]:
-        pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
-        if pixels is None:
-            raise DamagedImage("OpenCV cannot decode the image")
+        pixels = read_bgr(image)
         size = pixels.shape[:2]
         painted = np.ascontiguousarray(letterbox(image=pixels)[..., ::-1].transpose(2, 0, 1))
         with torch.no_grad():
@@ -169,14 +155,3 @@ def without_torchvision() -> None:
             raise
 
     importlib.metadata.version = version
-
-
-def _exactly(stream: BinaryIO, count: int) -> bytes:
-    data = stream.read(count)
-    if len(data) != count:
-        raise EOFError("the request ends early")
-    return data
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
