@@ -68,8 +68,10 @@ class Detector:
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._warm_up()
 
-    async def detect(self, image: bytes, max_pixels: int) -> TaskResult | ImageError:
-        """Detections on one encoded image.
+    async def detect(
+        self, image: bytes, max_pixels: int, threshold: float | None = None
+    ) -> TaskResult | ImageError:
+        """Detections on one encoded image, down to `threshold` or the model's own.
 
         A refused image is returned, not raised: it is the caller's mistake, and Serve logs what a
         replica raises with a traceback.
@@ -83,7 +85,7 @@ class Detector:
         except ImageError as error:
             return error
         detections = await loop.run_in_executor(
-            self._engine_thread, self._run, start, placed, canvas, task
+            self._engine_thread, self._run, start, placed, canvas, task, threshold
         )
         manifest = self._bundle.manifest
         labels = [manifest.labels[index] for index in detections.class_ids]
@@ -124,11 +126,19 @@ class Detector:
         task.stages_ms["preprocess"] = (time.perf_counter() - decoded) * 1e3
         return start, placed, canvas
 
-    def _run(self, start: float, placed: Placement, canvas: np.ndarray, task: Task) -> Detections:
+    def _run(
+        self,
+        start: float,
+        placed: Placement,
+        canvas: np.ndarray,
+        task: Task,
+        threshold: float | None = None,
+    ) -> Detections:
         begun = time.perf_counter()
         outputs = self._engine.infer(canvas)
         inferred = time.perf_counter()
-        detections = self._bundle.decode(outputs, placed, self._threshold)
+        limit = self._threshold if threshold is None else threshold
+        detections = self._bundle.decode(outputs, placed, limit)
         done = time.perf_counter()
         task.stages_ms["engine"] = (inferred - begun) * 1e3
         task.stages_ms["postprocess"] = (done - inferred) * 1e3

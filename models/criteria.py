@@ -6,7 +6,7 @@ smallest bounds that would have passed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -27,8 +27,22 @@ class Comparison:
 
 
 class Criteria(Protocol):
+    """at_least: names of the bounds that are lower ones, such as an overlap's."""
+
+    @property
+    def at_least(self) -> frozenset[str]: ...
+
+    @property
+    def score(self) -> float:
+        """How far two scores of one object may be apart."""
+        ...
+
     def bounds(self) -> dict[str, float]:
         """The bounds by name."""
+        ...
+
+    def needed(self) -> str:
+        """The bounds in words."""
         ...
 
     def compare(
@@ -65,8 +79,13 @@ class RankedCriteria:
     score: float
     side_px: float
 
+    at_least: ClassVar[frozenset[str]] = frozenset()
+
     def bounds(self) -> dict[str, float]:
         return {"score": self.score, "side_px": self.side_px}
+
+    def needed(self) -> str:
+        return f"score < {self.score:g}, side_px < {self.side_px:g}"
 
     def compare(
         self,
@@ -134,8 +153,13 @@ class MatchedCriteria:
     iou: float = 0.5
     score: float = 0.05
 
+    at_least: ClassVar[frozenset[str]] = frozenset({"iou"})
+
     def bounds(self) -> dict[str, float]:
         return {"iou": self.iou, "score": self.score}
+
+    def needed(self) -> str:
+        return f"iou >= {self.iou:g}, score <= {self.score:g}"
 
     def compare(
         self,

@@ -5,7 +5,7 @@ One small interface, so that a family sees no difference between back ends.
 
 import os
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
@@ -19,6 +19,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime  # type: ignore[import-untyped]
 
 EngineName = Literal["onnxruntime"]
+ENGINE_NAMES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 def resolve(requested: Literal["auto"] | EngineName) -> EngineName:

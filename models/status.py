@@ -19,6 +19,11 @@ class Status(StrEnum):
     FAMILY_VALIDATED = "family-validated"  # owning case and dataset gates passed
     AIPERF_QUALIFIED = "aiperf-qualified"  # native/HTTP identity and AIPerf passed too
 
+    def reaches(self, other: "Status") -> bool:
+        """Whether this is `other` or a later step."""
+        steps = list(Status)
+        return steps.index(self) >= steps.index(other)
+
 
 class QualificationRecord(BaseModel):
     """The outcome of the latest campaign on a bundle."""

@@ -33,6 +33,7 @@ from qualification.results import (
 )
 
 PICTURES = 4
+EARLIER = "an earlier gate failed"
 PROGRESS_S = 0.5
 
 Log = Callable[[str], None]
@@ -46,12 +47,13 @@ def run(
     models: Sequence[str],
     folder: Path,
     command: str,
+    expected: Status,
     log: Log,
     progress: Progress,
 ) -> Results:
     """Judge `models` of the application at `url`; files are written to `folder` as they exist.
 
-    entries: `/v1/models` by name.
+    entries: `/v1/models` by name. expected: the status that a model must reach to pass.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,10 @@ def run(
         rows = []
         for model in models:
             row = _qualify(actor, model, entries.get(model), folder, log, progress)
+            row.passed = row.status.reaches(expected)
             log(f"{model}: {row.status.value}, {'passed' if row.passed else 'FAILED'}")
+            if row.reason:
+                log(f"{model}: {row.reason}")
             rows.append(row)
     finally:
         ray.kill(actor)
@@ -68,6 +73,7 @@ def run(
         run=folder.name,
         started=started,
         command=command,
+        expected=expected,
         passed=bool(rows) and all(row.passed for row in rows),
         environment=environment.read(),
         rows=rows,
@@ -93,10 +99,14 @@ def _qualify(
         gate = Gate(
             name="bundle", passed=False, measured={}, needed="a served bundle", detail=reason
         )
-        return _row(model, {}, [gate], list(STAGES[1:]), None, start)
+        return _row(model, {}, [gate], dict.fromkeys(STAGES[1:], EARLIER), None, start)
     done: dict[str, StageResult] = {}
     judged: list[Gate] = []
     remaining = list(STAGES)
+    not_run: dict[str, str] = {}
+    if entry["weights"] == "random":
+        remaining.remove("dataset")
+        not_run["dataset"] = "random weights have no accuracy to measure"
     while remaining and all(gate.passed for gate in judged):
         stage = remaining.pop(0)
         try:
@@ -113,7 +123,8 @@ def _qualify(
         for gate in result.gates:
             verdict = "passed" if gate.passed else "FAILED"
             log(f"{model}: gate {gate.name} {verdict}{gate.detail and f' ({gate.detail})'}")
-    row = _row(model, done, judged, remaining, _described(actor, model, done), start)
+    not_run |= dict.fromkeys(remaining, EARLIER)
+    row = _row(model, done, judged, not_run, _described(actor, model, done), start)
     row.pictures = _pictures(actor, model, done, folder)
     if row.bundle_digest is not None:
         status.write(
@@ -148,15 +159,16 @@ def _row(
     model: str,
     done: dict[str, StageResult],
     judged: list[Gate],
-    not_run: list[str],
+    not_run: dict[str, str],
     described: Any,
     start: float,
 ) -> ModelRow:
     passed = {gate.name for gate in judged if gate.passed}
     row = ModelRow(
         model=model,
-        passed=not not_run and all(gate.passed for gate in judged),
+        passed=False,
         status=_status(passed, done),
+        reason=_reason(judged, described),
         gates=judged,
         not_run=not_run,
         seconds=time.perf_counter() - start,
@@ -177,6 +189,16 @@ def _row(
     if "aiperf" in done:
         row.performance = _performance(AIPerfEvidence.model_validate(done["aiperf"].data))
     return row
+
+
+def _reason(judged: list[Gate], described: Any) -> str | None:
+    """Why the status is not the highest; None when it is."""
+    for gate in judged:
+        if not gate.passed:
+            return f"gate {gate.name}: {gate.detail}"
+    if described is not None and described[0]["weights"] == "random":
+        return "random weights prove the path and no accuracy"
+    return None
 
 
 def _status(passed: set[str], done: dict[str, StageResult]) -> Status:

@@ -32,11 +32,13 @@ from qualification.client import Client
 from qualification.datasets import coco
 from qualification.datasets.coco import Dataset
 from qualification.evidence import Seen
-from qualification.gates import Gate
+from qualification.gates import Gate, HalfCase
 from qualification.mean_ap import mean_ap
 
 # What a stage saw, as JSON, and its verdicts.
 Outcome = tuple[dict[str, Any], list[Gate]]
+
+BELOW = "below"  # the key of detections down to below the served threshold
 
 STAGES = (
     "bundle",
@@ -86,8 +88,17 @@ class Target:
         parts = (self.digest, self.dataset.digest, self.described["threshold"])
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def seen(self, stage: str) -> list[Seen]:
-        return [Seen.from_json(value) for value in self.results[stage].data["seen"]]
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """What to detect down to, by the key under which it is kept: the served threshold and, in
+        FP16, as far below it as two scores of one object may be apart."""
+        served: float = self.described["threshold"]
+        if self.described["precision"] != "fp16":
+            return {"seen": served}
+        return {"seen": served, BELOW: max(0.0, served - self.family.criteria.score)}
+
+    def seen(self, stage: str, key: str = "seen") -> list[Seen]:
+        return [Seen.from_json(value) for value in self.results[stage].data[key]]
 
 
 class Driver:
@@ -176,37 +187,44 @@ class Driver:
     async def _native(self, target: Target) -> Outcome:
         handle = self._handle(target.name)
         max_pixels: int = IngressArgs.model_fields["max_pixels"].default
-        seen = []
+        seen: dict[str, list[Any]] = {key: [] for key in target.thresholds}
         for done, image in enumerate(target.dataset.images):
             self._report(done, len(target.dataset.images))
             encoded = await asyncio.to_thread(image.path.read_bytes)
-            result = await handle.detect.remote(encoded, max_pixels)
-            if not isinstance(result, TaskResult):
-                raise QualificationError(f"{image.name}: {result}")
-            if result.bundle_digest != target.digest:
-                raise QualificationError("the served bundle changed during the campaign")
-            seen.append(Seen(image.name, result.detections, result.labels))
-        return {"seen": [one.to_json() for one in seen]}, []
+            for key, threshold in target.thresholds.items():
+                result = await handle.detect.remote(encoded, max_pixels, threshold)
+                if not isinstance(result, TaskResult):
+                    raise QualificationError(f"{image.name}: {result}")
+                if result.bundle_digest != target.digest:
+                    raise QualificationError("the served bundle changed during the campaign")
+                seen[key].append(Seen(image.name, result.detections, result.labels).to_json())
+        return seen, []
 
     def _reference(self, target: Target) -> Outcome:
         checkpoint = target.checkpoint
         files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=_ignore)
         reference = target.family.reference(files, checkpoint.canvas, checkpoint.labels)
-        seen = []
+        seen: dict[str, list[Any]] = {key: [] for key in target.thresholds}
         for done, image in enumerate(target.dataset.images):
             self._report(done, len(target.dataset.images))
-            found = reference(image.path.read_bytes(), target.described["threshold"])
-            labels = [reference.labels[index] for index in found.class_ids]
-            seen.append(Seen(image.name, found, labels))
-        return {"seen": [one.to_json() for one in seen], "labels": list(reference.labels)}, []
+            encoded = image.path.read_bytes()
+            for key, threshold in target.thresholds.items():
+                found = reference(encoded, threshold)
+                seen[key].append(Seen.of(image.name, found, reference.labels).to_json())
+        return {**seen, "labels": list(reference.labels)}, []
 
     def _owning_case(self, target: Target) -> Outcome:
+        half = None
+        if BELOW in target.thresholds:
+            native, reference = (target.seen(stage, BELOW) for stage in ("native", "reference"))
+            half = HalfCase(native, reference, target.described["threshold"])
         gate = gates.owning_case(
             target.family.criteria,
             target.seen("native"),
             target.described["labels"],
             target.seen("reference"),
             target.results["reference"].data["labels"],
+            half,
         )
         return {}, [gate]
 

@@ -27,6 +27,11 @@ class Seen:
     detections: Detections
     labels: list[str]
 
+    @classmethod
+    def of(cls, image: str, detections: Detections, labels: Sequence[str]) -> "Seen":
+        """labels: by class id."""
+        return cls(image, detections, [labels[index] for index in detections.class_ids])
+
     def to_json(self) -> dict[str, Any]:
         """Floats are float32 written as doubles, so that reading gives the same bits."""
         found = self.detections

@@ -3,12 +3,13 @@ and the smallest bound that would have passed."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from pydantic import BaseModel
 
 from models.catalogue import Gates
-from models.criteria import Criteria
+from models.criteria import Comparison, Criteria, without_divided
 from qualification.aiperf import AIPerfEvidence
 from qualification.evidence import (
     InvalidResponse,
@@ -42,42 +43,92 @@ def bundle(name: str, expected: str | None, found: str | None, problem: str | No
     )
 
 
+HALF_IMAGES = 8  # of the owning case of an FP16 bundle (docs/decisions/half-precision.md)
+
+
+@dataclass(frozen=True)
+class HalfCase:
+    """What the owning case of an FP16 bundle is judged by besides.
+
+    native, reference: each image's detections down to `threshold` less the criteria's bound on
+    scores.
+    """
+
+    native: Sequence[Seen]
+    reference: Sequence[Seen]
+    threshold: float
+
+
 def owning_case(
     criteria: Criteria,
     native: Sequence[Seen],
     native_labels: Sequence[str],
     reference: Sequence[Seen],
     reference_labels: Sequence[str],
+    half: HalfCase | None = None,
 ) -> Gate:
-    """The family's criteria hold on every image."""
-    worst: dict[str, float] = dict.fromkeys(criteria.bounds(), 0.0)
-    failures = []
-    for ours, theirs in zip(native, reference, strict=True):
-        compared = criteria.compare(
-            ours.detections, native_labels, theirs.detections, reference_labels
-        )
-        for name, value in compared.differences.items():
-            worst[name] = max(worst[name], value)
-        if compared.problem is not None:
-            failures.append(f"{ours.image}: {compared.problem}")
-    # rounded up, because rounded to nearest the bound might not have passed
-    above = Context(prec=2, rounding=ROUND_CEILING)
-    smallest = ", ".join(
-        f"{name} {above.create_decimal_from_float(value):g}" for name, value in worst.items()
-    )
+    """The family's criteria hold on every image; in FP16 on each of the first `HALF_IMAGES`, where
+    a detection that the threshold divides is no difference, and the others are stated."""
+
+    def compare(index: int) -> tuple[Comparison, int]:
+        ours, theirs, divided = native[index].detections, reference[index].detections, 0
+        found = criteria.compare(ours, native_labels, theirs, reference_labels)
+        if found.problem is not None and half is not None:
+            ours, theirs, divided = without_divided(
+                criteria,
+                half.native[index].detections,
+                native_labels,
+                half.reference[index].detections,
+                reference_labels,
+                half.threshold,
+            )
+            found = criteria.compare(ours, native_labels, theirs, reference_labels)
+        return found, divided
+
+    assert len(native) == len(reference)
+    compared = [compare(index) for index in range(len(native))]
+    judged = compared if half is None else compared[:HALF_IMAGES]
+    worst = {name: float(name in criteria.at_least) for name in criteria.bounds()}
+    for found, _ in judged:
+        for name, value in found.differences.items():
+            pick = min if name in criteria.at_least else max
+            worst[name] = pick(worst[name], value)
+    failures = [
+        f"{seen.image}: {found.problem}"
+        for seen, (found, _) in zip(native, judged, strict=False)
+        if found.problem is not None
+    ]
+    measured: dict[str, float | int | str | bool | None] = {
+        "images": len(judged),
+        "boxes": sum(len(one.detections) for one in native[: len(judged)]),
+        "failed_images": len(failures),
+        **worst,
+    }
+    if half is not None:
+        beyond = compared[HALF_IMAGES:]
+        measured |= {
+            "divided": sum(divided for _, divided in judged),
+            "other_images": len(beyond),
+            "other_images_that_differ": sum(found.problem is not None for found, _ in beyond),
+        }
     return Gate(
         name="owning-case",
         passed=not failures and bool(native),
-        measured={
-            "images": len(native),
-            "boxes": sum(len(one.detections) for one in native),
-            "failed_images": len(failures),
-            **worst,
-        },
-        needed="on every image the same classes and count, "
-        + ", ".join(f"{name} < {bound:g}" for name, bound in criteria.bounds().items()),
-        detail="; ".join(failures[:3]) or f"passes at any bound above {smallest}",
+        measured=measured,
+        needed=f"on every image the same classes and count, {criteria.needed()}",
+        detail="; ".join(failures[:3]) or f"passes at {_smallest(criteria, worst)}",
     )
+
+
+def _smallest(criteria: Criteria, worst: dict[str, float]) -> str:
+    """The tightest bounds that pass, rounded to the side on which they still do."""
+    parts = []
+    for name, value in worst.items():
+        lower = name in criteria.at_least
+        towards = Context(prec=4 if lower else 2, rounding=ROUND_FLOOR if lower else ROUND_CEILING)
+        bound = towards.create_decimal_from_float(value)
+        parts.append(f"{name} {'down to' if lower else 'above'} {bound:g}")
+    return "any bound of " + ", ".join(parts)
 
 
 def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:

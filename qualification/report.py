@@ -33,6 +33,7 @@ def text_table(results: Results) -> str:
         lines = [f"{'PASS' if row.passed else 'FAIL'}  {row.model}"]
         lines += [f"  {name:<26}{cell}" for name, cell in zip(COLUMNS[1:], cells[1:], strict=True)]
         lines += [f"  gate {gate.name} FAILED: {gate.detail}" for gate in failed(row)]
+        lines += [f"  {row.reason}"] if row.reason and not failed(row) else []
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
@@ -40,6 +41,7 @@ def text_table(results: Results) -> str:
 def markdown(results: Results) -> str:
     """`report.md`."""
     verdict = "every model passed" if results.passed else "NOT every model passed"
+    verdict += f" (expected: {results.expected.value})"
     lines = [
         f"# Qualification {results.run}: {verdict}",
         "",
@@ -117,6 +119,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _section(row: ModelRow) -> list[str]:
     lines = [f"## {row.model}: {row.status.value}", ""]
+    lines += [f"Not higher, because: {row.reason}.", ""] if row.reason else []
     if row.bundle_digest:
         lines += [
             f"Checkpoint `{row.checkpoint}` (family {row.family}), {row.engine} {row.precision}, "
@@ -134,7 +137,7 @@ def _section(row: ModelRow) -> list[str]:
     for gate in row.gates:
         measured = ", ".join(f"{name} {_short(value)}" for name, value in gate.measured.items())
         lines.append(_line([gate.name, _verdict(gate), gate.needed, measured, gate.detail]))
-    lines += [_line([stage, "not run", "", "", "an earlier gate failed"]) for stage in row.not_run]
+    lines += [_line([stage, "not run", "", "", why]) for stage, why in row.not_run.items()]
     lines.append("")
     if row.performance:
         parts = {

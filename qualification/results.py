@@ -56,10 +56,11 @@ class ModelRow(_Row):
     """One model's outcome."""
 
     model: str = Field(description="served name")
-    passed: bool = Field(description="every gate passed: the status is the highest there is")
+    passed: bool = Field(description="the status is at least the expected one")
     status: Status
+    reason: str | None = Field(None, description="why the status is not the highest there is")
     gates: list[Gate] = Field(description="in the order they were judged; later ones are not run")
-    not_run: list[str] = Field(description="stages left out because an earlier gate failed")
+    not_run: dict[str, str] = Field(description="stage that was left out -> why")
     checkpoint: str | None = Field(None, description="id in the catalogue")
     family: str | None = None
     bundle_digest: str | None = None
@@ -96,6 +97,7 @@ class Results(_Row):
     run: str = Field(description="the run's folder name")
     started: str = Field(description="ISO 8601, UTC")
     command: str = Field(description="reproduces the run from the project's folder")
+    expected: Status = Field(description="what a model must reach to pass")
     passed: bool = Field(description="every requested model passed")
     environment: Environment
     rows: list[ModelRow]

@@ -7,8 +7,8 @@
 
 Starts the application unless --address names a running one, judges every gate and writes
 results.json, report.md and annotated images. An unfinished run is taken up again where it
-stopped. Exit code: 0 only if every requested model passed every gate, 1 if a gate failed,
-2 if the campaign could not run.
+stopped. Exit code: 0 only if every requested model reached the expected status (by default it
+passed every gate), 1 if one did not, 2 if the campaign could not run.
 """
 
 import argparse
@@ -25,8 +25,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="every served model (the default)")
+    which.add_argument("--model", action="append", metavar="NAME", help="a served model")
     parser.add_argument(
-        "--model", action="append", metavar="NAME", help="a served model; all if left out"
+        "--expect",
+        choices=["implemented", "family-validated", "aiperf-qualified"],
+        default="aiperf-qualified",
+        help="the status every model must reach for exit code 0 (default: %(default)s)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -68,6 +74,7 @@ def main() -> int:
 
 def _qualify(args: argparse.Namespace) -> int:
     from models.errors import QualificationError
+    from models.status import Status
     from qualification import campaign, launch, report
 
     if not args.address and not args.config.is_file():
@@ -88,6 +95,7 @@ def _qualify(args: argparse.Namespace) -> int:
             models=args.model or sorted(entries),
             folder=folder,
             command=_command(),
+            expected=Status(args.expect),
             log=_log,
             progress=_progress,
         )

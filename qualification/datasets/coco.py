@@ -62,7 +62,7 @@ def load(
             f"no dataset in {folder}: it needs images/ and instances.json in COCO's format "
             f"(set DETSERVE_DATA to the folder that holds {source.folder}/)"
         )
-    return select(read(source.folder, folder))
+    return select(read(source.folder, folder), source.images or IMAGES)
 
 
 def _drawing() -> str:

@@ -126,7 +126,9 @@ def test_an_unknown_checkpoint_is_answered_with_those_there_are() -> None:
         pytest.param("threshold", "high", "threshold: Input should be a valid number", id="a word"),
         pytest.param("threshold", 1.5, "threshold: Input should be less than", id="out of range"),
         pytest.param("threshold", None, "threshold: Input should be a valid", id="null"),
-        pytest.param("precision", "fp16", "precision: Input should be 'fp32'", id="precision"),
+        pytest.param(
+            "precision", "fp8", "precision: Input should be 'fp16' or 'fp32'", id="precision"
+        ),
         pytest.param("dataset.type", "voc", "dataset: Input tag 'voc'", id="unknown dataset"),
         pytest.param("gates.reference_floor", 0, "gates.reference_floor: Input", id="no floor"),
         pytest.param("source.type", "ftp", "source: Input tag 'ftp'", id="unknown source"),

@@ -122,7 +122,7 @@ def test_owning_case_of_no_image_fails() -> None:
 def test_owning_case_would_have_passed_with_the_bound_it_prints(shift: float) -> None:
     native, reference = [seen(shift=shift)], [seen()]
     detail = owning_case(native, reference).detail
-    assert detail.startswith("passes at any bound above score 0, side_px ")
+    assert detail.startswith("passes at any bound of score above 0, side_px above ")
     bound = float(detail.rpartition(" ")[2])
 
     def passes(side_px: float) -> bool:

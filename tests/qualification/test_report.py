@@ -51,7 +51,7 @@ def good_row(**changes: Any) -> ModelRow:
         "passed": True,
         "status": Status.AIPERF_QUALIFIED,
         "gates": GATES,
-        "not_run": [],
+        "not_run": {},
         "checkpoint": "yolox-nano",
         "family": "yolox",
         "bundle_digest": DIGEST,
@@ -91,7 +91,10 @@ def failed_row(*judged: Gate) -> ModelRow:
         passed=False,
         status=Status.IMPLEMENTED,
         gates=[*judged],
-        not_run=["dataset", "identity", "aiperf", "bundle-after"],
+        not_run=dict.fromkeys(
+            ("dataset", "identity", "aiperf", "bundle-after"), "an earlier gate failed"
+        ),
+        reason="gate owning-case: a.jpg: 1 boxes",
         seconds=1.5,
     )
 
@@ -106,6 +109,7 @@ def campaign(*rows: ModelRow) -> Results:
         run="run-1",
         started="2026-12-01T10:00:00+00:00",
         command="python scripts/qualify.py --models good,bad",
+        expected=Status.AIPERF_QUALIFIED,
         passed=all(row.passed for row in rows),
         environment=Environment(
             python="3.11.7",
