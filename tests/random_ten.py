@@ -2,9 +2,9 @@
 
     python -m tests.random_ten FOLDER [ID ...]     # needs torch, transformers and ultralytics
 
-Where the published weights cannot be had, this is everything but the weights: FOLDER/ID/ holds a
-checkpoint's files; FOLDER/catalogue/ID-random.yaml is its catalogue entry with other weights, marked
-`random`, and a few images; FOLDER/serve_config.yaml hosts all. What is made already stays.
+Where the published weights cannot be had, this is everything but the weights. FOLDER/ID/ holds a
+checkpoint's files; FOLDER/catalogue/ID-random.yaml is its catalogue entry with these weights,
+marked `random`, and a few images; FOLDER/serve_config.yaml hosts all. What is there stays.
 """
 
 import hashlib

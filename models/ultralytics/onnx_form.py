@@ -16,10 +16,10 @@ from models.graph import GraphEditor
 from models.precision import Islands
 
 STRIDES = (8, 16, 32)
-# The input's scaling and the first three stages: rounding there moves boxes most, since everything
+# The input's scaling and the first five stages: rounding there moves boxes most, since everything
 # behind adds to it (measured: docs/decisions/half-precision.md). The expectation over 16 distances,
 # published as a convolution: 2^-7 of a cell coarse in half, a quarter of a pixel at stride 32.
-HALF_ISLANDS = Islands(names=(r"^detserve/", r"\bmodel\.[0-2][./]", r"\bdfl\b"))
+HALF_ISLANDS = Islands(names=(r"^detserve/", r"\bmodel\.[0-4][./]", r"\bdfl\b"))
 
 
 def anchor_count(canvas: tuple[int, int]) -> int:

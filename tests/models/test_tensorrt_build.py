@@ -17,9 +17,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models import catalogue, sources, tensorrt_build, tensorrt_callbacks
+from models import catalogue, tensorrt_build, tensorrt_callbacks
 from models.errors import BundleError
 from models.family import family
+from models.fetch import fetch
 from models.graph import SizeRange
 from models.resize import SHORTEST_EDGE_SIZES
 from models.tensorrt_build import BuiltEngine, Tensor, build_engine, check_signature
@@ -475,7 +476,7 @@ def test_a_timing_cache_is_kept_and_taken_up_and_a_damaged_one_replaced(
 @pytest.mark.parametrize("name", ["yolov8n-coco", "yolo11n-320", "yolox-nano"])
 def test_published_yolo_checkpoints_become_engines(name: str, data: Path) -> None:
     chosen = catalogue.load(name)
-    files = sources.fetch(chosen.source, chosen.id, chosen.licence, log=lambda message: None)
+    files = fetch(chosen.source, chosen.id, chosen.licence, log=lambda message: None)
     graph = family(chosen.family).export(files, chosen.canvas, chosen.labels)
     built = build(graph)
     assert built.signature[0].shape == (1, *chosen.canvas, 3)

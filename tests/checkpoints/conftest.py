@@ -1,0 +1,83 @@
+"""What the tests at real size share: the ten random checkpoints, their graphs, and a table.
+
+    make test-checkpoints        # an hour on two cores; needs the extra `export` and reference-env
+
+DETSERVE_TEST_CHECKPOINTS names a folder that keeps the checkpoints and their graphs over sessions.
+The rows that tests state go to ten.json in it, which docs/measured/ten.md is made from.
+"""
+
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import yaml
+
+from models.catalogue import Checkpoint
+from models.family import family
+from models.fetch import fetch
+from tests import random_ten
+
+Row = Callable[[str, dict[str, Any]], None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    absent = [
+        name
+        for name in ("torch", "transformers", "onnxscript")
+        if not importlib.util.find_spec(name)
+    ]
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.checkpoints)
+            item.add_marker(pytest.mark.timeout(1800))
+            if absent:
+                reason = f'no {", ".join(absent)} here: pip install "detserve[export]"'
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kept = os.environ.get("DETSERVE_TEST_CHECKPOINTS")
+    return Path(kept) if kept else tmp_path_factory.mktemp("ten")
+
+
+@pytest.fixture(scope="session")
+def row(folder: Path) -> Row:
+    """Add figures to a checkpoint's row of the table."""
+
+    def add(checkpoint: str, figures: dict[str, Any]) -> None:
+        path = folder / "ten.json"
+        rows = json.loads(path.read_text()) if path.is_file() else {}
+        rows[checkpoint] = rows.get(checkpoint, {}) | figures
+        path.write_text(json.dumps(rows, indent=1))
+        print(f"\n{checkpoint}: {figures}")
+
+    return add
+
+
+@pytest.fixture(scope="module", params=random_ten.IDS)
+def ten(request: pytest.FixtureRequest, folder: Path) -> Checkpoint:
+    """Each of the ten in turn, with random weights."""
+    random_ten.main(folder, [request.param])
+    path = folder / "catalogue" / f"{request.param}-random.yaml"
+    return Checkpoint.model_validate(yaml.safe_load(path.read_text()))
+
+
+@pytest.fixture(scope="module")
+def graph(ten: Checkpoint, folder: Path, row: Row) -> onnx.ModelProto:
+    """Its exported FP32 graph."""
+    path = folder / f"{ten.id}.onnx"
+    if not path.is_file():
+        files = fetch(ten.source, ten.id, ten.licence, log=print)
+        began = time.monotonic()
+        made = family(ten.family).export(files, ten.canvas, ten.labels)
+        row(ten.id, {"export_s": time.monotonic() - began, "nodes": len(made.graph.node)})
+        onnx.save(made, path)
+    return onnx.load(path)

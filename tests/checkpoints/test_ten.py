@@ -1,0 +1,112 @@
+"""The ten at real size: served path against the published one, FP16 against FP32, and TensorRT.
+
+Weights are random: nothing here says how well a checkpoint detects.
+"""
+
+import importlib.util
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from models.catalogue import Checkpoint
+from models.engine import OnnxRuntimeEngine
+from models.family import family
+from models.fetch import fetch
+from models.images import decode
+from models.placement import Placement
+from models.precision import to_fp16
+from models.tensorrt_build import build_engine
+from qualification import gates
+from qualification.evidence import Seen
+from tests.checkpoints.conftest import Row
+from tests.models.half import rounding
+from tests.models.transformers_cases import pictures
+
+needs_rtx = pytest.mark.skipif(
+    importlib.util.find_spec("tensorrt_rtx") is None,
+    reason='needs tensorrt_rtx: pip install "detserve[dev]" (x86-64 only)',
+)
+
+
+def test_detections_are_the_published_implementation_s_on_images_of_every_shape(
+    ten: Checkpoint, graph: onnx.ModelProto, tmp_path: Path, row: Row
+) -> None:
+    owner = family(ten.family)
+    onnx.save(graph, tmp_path / "engine.onnx")
+    engine = OnnxRuntimeEngine(tmp_path / "engine.onnx", threads=2)
+    files = fetch(ten.source, ten.id, ten.licence, log=print)
+    reference = owner.reference(files, ten.canvas, ten.labels)
+    native, published, seconds = [], [], []
+    for name, encoded in pictures().items():
+        image = decode(encoded, max_pixels=10**7)
+        placed = owner.place((image.shape[0], image.shape[1]), ten.canvas)
+        began = time.monotonic()
+        outputs = engine.infer(placed.paint(image)[None])
+        seconds.append(time.monotonic() - began)
+        ours = owner.decode(outputs, placed, ten.threshold)
+        native.append(Seen.of(name, ours, ten.labels))
+        published.append(Seen.of(name, reference(encoded, ten.threshold), reference.labels))
+    gate = gates.owning_case(owner.criteria, native, ten.labels, published, reference.labels)
+    worst = {f"worst_{name}": gate.measured[name] for name in owner.criteria.bounds()}
+    row(ten.id, {"images": len(native), "boxes": gate.measured["boxes"], **worst})
+    row(ten.id, {"engine_ms_median": float(np.median(seconds)) * 1e3})
+    assert gate.passed, gate.detail
+    assert gate.measured["boxes"]
+
+
+def test_half_precision_moves_boxes_and_scores_little(
+    ten: Checkpoint, graph: onnx.ModelProto, tmp_path: Path, row: Row
+) -> None:
+    """As medians over anchors or queries: random weights multiply rounding until single boxes mean
+    nothing (in FP32, too: tests/models/random_ultralytics.py). Real weights are held to the
+    family's gate in tests/models/test_half_precision.py."""
+    owner = family(ten.family)
+    engines = []
+    for name, model in (("fp32", graph), ("fp16", rounding(to_fp16(graph, owner.islands)))):
+        onnx.save(model, tmp_path / f"{name}.onnx")
+        engines.append(OnnxRuntimeEngine(tmp_path / f"{name}.onnx", threads=2))
+    sides, scores = [], []
+    for encoded in list(pictures().values())[:4]:
+        image = decode(encoded, max_pixels=10**7)
+        placed = owner.place((image.shape[0], image.shape[1]), ten.canvas)
+        canvas = placed.paint(image)[None]
+        single, half = (_best(engine.infer(canvas), placed) for engine in engines)
+        gaps = np.abs(single[0][:, None] - half[0][None]).max(axis=2)
+        nearest = gaps.argmin(axis=1)
+        sides.append(float(np.median(gaps.min(axis=1))))
+        scores.append(float(np.median(np.abs(single[1] - half[1][nearest]))))
+    row(ten.id, {"half_side_px": max(sides), "half_score": max(scores)})
+    assert max(sides) < 1.0
+    assert max(scores) < 0.01
+
+
+def _best(outputs: Mapping[str, np.ndarray], placed: Placement) -> tuple[np.ndarray, np.ndarray]:
+    """The hundred candidates of the highest scores: boxes in source pixels, and scores."""
+    chosen = np.argsort(-outputs["scores"][0], kind="stable")[:100]
+    return (
+        placed.to_source(outputs["boxes"][0][chosen]).astype(float),
+        outputs["scores"][0][chosen].astype(float),
+    )
+
+
+@needs_rtx
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_tensorrt_builder_takes_the_graph(
+    ten: Checkpoint, graph: onnx.ModelProto, precision: str, row: Row
+) -> None:
+    owner = family(ten.family)
+    model = to_fp16(graph, owner.islands) if precision == "fp16" else graph
+    built = build_engine(model, owner.sizes, library="tensorrt_rtx", log=print)
+    row(
+        ten.id,
+        {
+            f"{precision}_build_s": built.seconds,
+            f"{precision}_mb": len(built.serialised) / 1e6,
+            f"{precision}_warnings": list(built.warnings),
+        },
+    )
+    assert built.serialised
