@@ -10,7 +10,7 @@ REFERENCE_INSTALL := $(REFERENCE) -m pip install --quiet --disable-pip-version-c
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help serve qualify reference-env test test-quick lint format lock clean
+.PHONY: help serve qualify export-env reference-env test test-quick test-checkpoints lint format lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,8 @@ serve: .venv/.qualify ## serve the models of serve_config.yaml on http://127.0.0
 qualify: .venv/.qualify ## start the application, qualify every model, write results/<run>/report.md
 	$(BIN)/python scripts/qualify.py
 
+export-env: .venv/.export ## add torch to .venv, which building from published weights (.pt, safetensors) needs
+
 reference-env: .venv-reference/.installed ## install the publishers' own code, which references run, into .venv-reference
 
 test: .venv/.dev ## run the whole test suite
@@ -28,6 +30,9 @@ test: .venv/.dev ## run the whole test suite
 
 test-quick: .venv/.dev ## run the tests that start no server
 	$(BIN)/python -m pytest -m "not slow"
+
+test-checkpoints: .venv/.dev .venv/.export .venv-reference/.installed ## export, judge and build the ten at real size with random weights (an hour)
+	$(BIN)/python -m pytest -m checkpoints
 
 lint: .venv/.dev ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -56,6 +61,11 @@ clean: ## remove .venv and .venv-reference (the cache under DETSERVE_HOME and re
 	@# not in the extra: they require tensorrt itself, which is for machines with a GPU
 	$(PIP_INSTALL) --no-deps tensorrt-stubs
 	@$(BIN)/python scripts/mend_tensorrt_stubs.py
+	@touch $@
+
+.venv/.export: pyproject.toml constraints.txt | .venv/.qualify
+	@echo "Installing torch into .venv (1 GB, about a minute)"
+	$(PIP_INSTALL) $(addprefix --extra-index-url ,$(TORCH_INDEX)) --editable '.[qualify,export]'
 	@touch $@
 
 # Everything is pinned, so no dependencies are resolved: torchvision, which ultralytics asks for, has

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.criteria import RankedCriteria
+from models.criteria import MatchedCriteria, RankedCriteria, without_divided
 from models.detections import Detections
 
 CRITERIA = RankedCriteria(score=0.005, side_px=1.0)
@@ -167,3 +167,36 @@ def test_only_near_equal_scores_may_swap_their_ranks(native, reference, agrees) 
 def test_the_bounds_are_named_as_the_differences_are() -> None:
     assert CRITERIA.bounds() == {"score": 0.005, "side_px": 1.0}
     assert compare(detections()).differences.keys() == CRITERIA.bounds().keys()
+
+
+def two(scores: list[float], by: float = 0, second: int = 0) -> Detections:
+    """The first boxes, cats, of these scores; the second moved or of another class."""
+    count = len(scores)
+    return detections(moved(1, by)[:count], scores, [0, second][:count])
+
+
+@pytest.mark.parametrize(
+    ("native", "reference", "left"),
+    [
+        pytest.param(two([0.9, 0.5]), two([0.9, 0.5]), (2, 2, 0), id="none near the threshold"),
+        pytest.param(two([0.9, 0.251]), two([0.9, 0.248]), (1, 1, 1), id="ours above"),
+        pytest.param(two([0.9, 0.249]), two([0.9, 0.25]), (1, 1, 1), id="ours below"),
+        pytest.param(two([0.9, 0.252]), two([0.9, 0.246]), (2, 1, 0), id="scores too far apart"),
+        pytest.param(two([0.9, 0.251]), two([0.9]), (2, 1, 0), id="no partner at all"),
+        pytest.param(two([0.9, 0.251]), two([0.9, 0.251]), (2, 2, 0), id="both above"),
+        pytest.param(two([0.9, 0.251], by=2), two([0.9, 0.248]), (2, 1, 0), id="another box"),
+        pytest.param(two([0.9, 0.251], second=1), two([0.9, 0.248]), (2, 1, 0), id="another class"),
+    ],
+)
+def test_a_detection_is_divided_only_if_its_partner_lies_just_beyond_the_threshold(
+    native, reference, left
+) -> None:
+    ours, theirs, count = without_divided(CRITERIA, native, LABELS, reference, LABELS, 0.25)
+    assert (len(ours), len(theirs), count) == left
+
+
+def test_matched_criteria_divide_too() -> None:
+    criteria = MatchedCriteria(iou=0.5, score=0.05)
+    native, reference = two([0.9, 0.52], by=4), two([0.9, 0.48])
+    ours, theirs, count = without_divided(criteria, native, LABELS, reference, LABELS, 0.5)
+    assert (len(ours), len(theirs), count) == (1, 1, 1)

@@ -7,12 +7,12 @@ import pytest
 
 from deployments import wire
 from models.catalogue import Gates
-from models.criteria import RankedCriteria
+from models.criteria import MatchedCriteria, RankedCriteria
 from models.detections import Detections
 from qualification import gates
 from qualification.aiperf import AIPerfEvidence, AIPerfRow
 from qualification.evidence import Seen
-from qualification.gates import Gate
+from qualification.gates import Gate, HalfCase
 from qualification.mean_ap import MeanAP
 
 CRITERIA = RankedCriteria(score=0.005, side_px=1.0)
@@ -133,6 +133,55 @@ def test_owning_case_would_have_passed_with_the_bound_it_prints(shift: float) ->
     assert bound <= shift * 1.1  # two digits
     if shift:
         assert not passes(shift)  # exclusive
+
+
+def half_case(images: int, differing: int, reference_score: float) -> Gate:
+    """`images` images with a cat at 0.251; the last `differing` of the references have it at
+    another score. The threshold is 0.25."""
+    names = [f"{index:02}.jpg" for index in range(images)]
+    scores = [0.251] * (images - differing) + [reference_score] * differing
+
+    def at(threshold: float, values: list[float]) -> list[Seen]:
+        return [
+            Seen(each.image, each.detections.only(each.detections.scores >= threshold), each.labels)
+            for each in (seen(name, score=v, dogs=0) for name, v in zip(names, values, strict=True))
+        ]
+
+    ours = [0.251] * images
+    below = HalfCase(at(0.245, ours), at(0.245, scores), 0.25)
+    return gates.owning_case(CRITERIA, at(0.25, ours), LABELS, at(0.25, scores), LABELS, below)
+
+
+def test_in_fp16_a_detection_that_the_threshold_divides_is_stated_and_no_difference() -> None:
+    gate = half_case(images=3, differing=2, reference_score=0.248)
+    assert gate.passed
+    assert gate.measured["divided"] == 2
+    assert gate.measured["images"] == 3
+
+
+def test_in_fp16_a_detection_without_a_partner_below_the_threshold_fails() -> None:
+    gate = half_case(images=3, differing=1, reference_score=0.2)
+    assert not gate.passed
+    assert gate.detail == "02.jpg: 1 boxes, the reference has 0"
+
+
+def test_in_fp16_the_first_eight_images_are_judged_and_the_others_stated() -> None:
+    gate = half_case(images=12, differing=3, reference_score=0.2)
+    assert gate.passed
+    assert gate.measured["images"] == 8
+    assert gate.measured["other_images"] == 4
+    assert gate.measured["other_images_that_differ"] == 3
+    assert not half_case(images=8, differing=1, reference_score=0.2).passed
+
+
+def test_of_an_overlap_the_lowest_is_the_worst() -> None:
+    criteria = MatchedCriteria(iou=0.5, score=0.05)
+    native = [seen("a.jpg", shift=4), seen("b.jpg", shift=1), nothing("c.jpg")]
+    reference = [seen("a.jpg"), seen("b.jpg"), nothing("c.jpg")]
+    gate = gates.owning_case(criteria, native, LABELS, reference, LABELS)
+    assert gate.measured["iou"] == pytest.approx(20 / 24)
+    assert "iou >= 0.5, score <= 0.05" in gate.needed
+    assert gate.detail == "passes at any bound of iou down to 0.8333, score above 0"
 
 
 # --- dataset
