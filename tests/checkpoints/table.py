@@ -38,7 +38,7 @@ hundred best candidates, because random weights multiply rounding
 ([half-precision.md](../decisions/half-precision.md)). Builds: `tensorrt_rtx` {rtx}, ahead of time
 on the CPU; the dynamic ones for every size that their rule gives.
 
-| checkpoint | FP16 side, px | score | FP32 build, s | MB | warnings | FP16 build, s | MB | warnings |
+| checkpoint | FP16 side, px | score | FP32 build, s | MB | warnings | FP16, s | MB | warnings |
 |---|---|---|---|---|---|---|---|---|
 {builds}
 {warnings}"""
