@@ -10,7 +10,7 @@ REFERENCE_INSTALL := $(REFERENCE) -m pip install --quiet --disable-pip-version-c
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help serve qualify reference-env test test-quick lint format lock clean
+.PHONY: help serve qualify reference-env docs test test-quick lint format lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ qualify: .venv/.qualify ## start the application, qualify every model, write res
 	$(BIN)/python scripts/qualify.py
 
 reference-env: .venv-reference/.installed ## install the publishers' own code, which references run, into .venv-reference
+
+docs: .venv/.qualify ## write docs/checkpoints.md from the catalogue
+	$(BIN)/python scripts/checkpoints.py --write
 
 test: .venv/.dev ## run the whole test suite
 	$(BIN)/python -m pytest
