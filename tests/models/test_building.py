@@ -189,9 +189,12 @@ def test_a_change_of_the_family_s_code_or_of_a_library_changes_the_bundle_s_fold
     assert location(checkpoint, "onnxruntime", "fp32") == before
 
 
-def test_words_and_gates_of_the_catalogue_do_not_build_anew(checkpoint: Checkpoint) -> None:
+def test_words_gates_and_proofs_of_the_catalogue_do_not_build_anew(checkpoint: Checkpoint) -> None:
     gates = checkpoint.gates.model_copy(update={"map_drop": 0.01})
-    changed = checkpoint.model_copy(update={"title": "another", "gates": gates})
+    proved = checkpoint.proved.model_copy(update={"note": "another"})
+    changed = checkpoint.model_copy(
+        update={"title": "another", "gates": gates, "proved": proved, "gaps": ("threshold",)}
+    )
     assert location(changed, "onnxruntime", "fp32") == location(checkpoint, "onnxruntime", "fp32")
 
 
