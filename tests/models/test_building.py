@@ -16,8 +16,9 @@ from models.building import ensure, location
 from models.bundle import Bundle
 from models.catalogue import Checkpoint
 from models.engine import OnnxRuntimeEngine
-from models.errors import BundleError, BundleMismatch, DetserveError, SourceError
+from models.errors import BundleError, BundleMismatch, DetserveError, SourceError, SourceMismatch
 from models.home import home
+from models.sources import HuggingFaceSource
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ["bundle.json", "engine.onnx"]
@@ -238,3 +239,26 @@ def test_files_that_changed_in_the_cache_are_built_from_and_files_that_are_gone_
 
     monkeypatch.setattr(building, "digests", gone)
     assert ensure(checkpoint, "onnxruntime", "fp32", log=ignore).folder == folder
+
+
+def test_a_commit_that_changes_is_not_built_from_the_files_of_the_old_one(
+    own_home: Path, checkpoint: Checkpoint, data: Path
+) -> None:
+    name = "yolox_nano.onnx"
+    published = HuggingFaceSource(repo="a/b", revision="1" * 40, files={name: None})
+    old = checkpoint.model_copy(update={"source": published})
+    new = checkpoint.model_copy(
+        update={"source": published.model_copy(update={"revision": "2" * 40})}
+    )
+    (own_home / "checkpoints" / checkpoint.id).mkdir(parents=True)
+    shutil.copy(data / "checkpoints" / name, own_home / "checkpoints" / checkpoint.id / name)
+    built = ensure(old, "onnxruntime", "fp32", log=ignore)
+    with pytest.raises(SourceMismatch, match=f"the revision {'1' * 40}, and the"):
+        ensure(new, "onnxruntime", "fp32", log=ignore)
+    assert folders() == [built.folder.name]
+
+    # files of the new one, and the catalogue set back: what was built from the old ones serves on
+    (own_home / "checkpoints" / checkpoint.id / "REVISION").write_text("2" * 40 + "\n")
+    said: list[str] = []
+    assert ensure(old, "onnxruntime", "fp32", log=said.append).manifest == built.manifest
+    assert said == []
