@@ -10,7 +10,7 @@ REFERENCE_INSTALL := $(REFERENCE) -m pip install --quiet --disable-pip-version-c
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help serve qualify reference-env docs test test-quick lint format lock clean
+.PHONY: help serve qualify reference-env test test-quick lint format lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,10 +21,9 @@ serve: .venv/.qualify ## serve the models of serve_config.yaml on http://127.0.0
 qualify: .venv/.qualify ## start the application, qualify every model, write results/<run>/report.md
 	$(BIN)/python scripts/qualify.py
 
-reference-env: .venv-reference/.installed ## install the publishers' own code, which references run, into .venv-reference
+export-env: .venv/.export ## add torch to .venv, which building from published weights (.pt, safetensors) needs
 
-docs: .venv/.qualify ## write docs/checkpoints.md from the catalogue
-	$(BIN)/python scripts/checkpoints.py --write
+reference-env: .venv-reference/.installed ## install the publishers' own code, which references run, into .venv-reference
 
 test: .venv/.dev ## run the whole test suite
 	$(BIN)/python -m pytest
@@ -40,6 +39,10 @@ lint: .venv/.dev ## check style, formatting and types
 format: .venv/.dev ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: .venv/.qualify ## write docs/checkpoints.md from the catalogue
+	$(BIN)/python scripts/checkpoints.py --write
 
 lock: .venv/.dev ## write the installed versions to constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | LC_ALL=C sort --ignore-case > constraints.txt
@@ -59,6 +62,11 @@ clean: ## remove .venv and .venv-reference (the cache under DETSERVE_HOME and re
 	@# not in the extra: they require tensorrt itself, which is for machines with a GPU
 	$(PIP_INSTALL) --no-deps tensorrt-stubs
 	@$(BIN)/python scripts/mend_tensorrt_stubs.py
+	@touch $@
+
+.venv/.export: pyproject.toml constraints.txt | .venv/.qualify
+	@echo "Installing torch into .venv (1 GB, about a minute)"
+	$(PIP_INSTALL) $(addprefix --extra-index-url ,$(TORCH_INDEX)) --editable '.[qualify,export]'
 	@touch $@
 
 # Everything is pinned, so no dependencies are resolved: torchvision, which ultralytics asks for, has
