@@ -43,6 +43,10 @@ format: .venv/.dev ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: docs
+docs: .venv/.qualify ## write docs/checkpoints.md from the catalogue
+	$(BIN)/python scripts/checkpoints.py --write
+
 lock: .venv/.dev ## write the installed versions to constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | LC_ALL=C sort --ignore-case > constraints.txt
 

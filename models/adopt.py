@@ -27,7 +27,8 @@ def adopt(source: Source, checkpoint: str, directory: Path, *, log: Log) -> None
     alone.
 
     Raises:
-        SourceMismatch: a file has another sha256 than is pinned or recorded.
+        SourceMismatch: a file has another sha256 than is pinned or recorded; or the cache has files
+            of another revision than the pinned one.
         SourceError: a file is missing, the source is local, or the cache cannot be written.
     """
     if isinstance(source, LocalSource):
@@ -86,8 +87,10 @@ def _take(
     missing = folder.missing(source)
     new = {name: digests[name] for name, pin in folder.pins(source).items() if pin is None}
     revision = None
-    if isinstance(source, HuggingFaceSource) and source.revision == MAIN:
-        revision = FROM_DIRECTORY if new or folder.revision(source) is None else None
+    if isinstance(source, HuggingFaceSource):
+        revision = source.revision if missing else None
+        if source.revision == MAIN:
+            revision = FROM_DIRECTORY if new or folder.revision(source) is None else None
     for name in missing:
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
     folder.record(new, revision, parts)
@@ -98,5 +101,5 @@ def _take(
         log(f"took {name} of {folder.path.name} from {found[name]}")
         verb = "recorded" if name in new else "verified"
         log(f"{verb} sha256 {digests[name]}: {folder.path / name}")
-    if revision:
+    if revision == FROM_DIRECTORY:
         log(f"recorded the revision of {folder.path.name}: {revision}")

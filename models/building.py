@@ -63,7 +63,7 @@ def location(checkpoint: Checkpoint, engine: EngineName, precision: Precision) -
     files, so that a change of checkpoint, family code or library version builds anew."""
     parts = {
         "checkpoint": checkpoint.model_dump(
-            mode="json", exclude={"title", "dataset", "gates", "precision"}
+            mode="json", exclude={"title", "dataset", "gates", "precision", "proved", "gaps"}
         ),
         "engine": engine,
         "precision": precision,

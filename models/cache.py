@@ -8,8 +8,9 @@ Layout under `home() / "checkpoints"`, for a checkpoint called NAME:
     NAME/            the verified files; people without network put them here by hand
     NAME/SHA256SUMS  digests of the files that the catalogue does not pin, as they were when they
                      first arrived (the format of sha256sum --check)
-    NAME/REVISION    where the catalogue says `main`: the commit it pointed to at the first fetch,
-                     or "unknown (...)" when the files came by another way
+    NAME/REVISION    of a Hugging Face repository: the commit in the catalogue when the files came;
+                     where it says `main`, the commit that was at the first fetch, or "unknown
+                     (...)" when the files came by another way
     .NAME.lock       held while one process brings files
     .NAME.part/      what is arriving; dropped by whoever holds the lock next
 """
@@ -38,6 +39,7 @@ def digests(source: Source, checkpoint: str) -> dict[str, str]:
     """sha256 of each of the checkpoint's files: as pinned, or as recorded when it first arrived.
 
     Raises:
+        SourceMismatch: what is recorded is of another revision than the pinned one.
         SourceError: a digest is neither pinned nor recorded.
     """
     if isinstance(source, LocalSource):
@@ -78,16 +80,18 @@ class CheckpointFolder:
         return f"to start anew, delete {self.path} and what was built from it, {bundles}"
 
     def pins(self, source: Published) -> dict[str, str | None]:
-        """The digest of each file: pinned, or else recorded, or None when neither."""
+        """The digest of each file: pinned, or else recorded, or None when neither.
+
+        Raises:
+            SourceMismatch: what is recorded is of another revision than the pinned one.
+        """
+        self._require_revision(source)
         recorded = self._recorded_digests()
         return {name: digest or recorded.get(name) for name, digest in source.files.items()}
 
     def revision(self, source: HuggingFaceSource) -> str | None:
         """The commit: pinned, or else what is recorded, or None when neither."""
-        if source.revision != MAIN:
-            return source.revision
-        path = self.path / REVISION
-        return path.read_text().strip() if path.is_file() else None
+        return self._recorded_revision() if source.revision == MAIN else source.revision
 
     def missing(self, source: Published) -> dict[str, str | None]:
         """Files not there with the right digest: name -> the digest found, or None if absent."""
@@ -150,6 +154,22 @@ class CheckpointFolder:
             self._write(
                 DIGESTS, "\n".join(f"{each}  {name}" for name, each in known.items()), parts
             )
+
+    def _require_revision(self, source: Published) -> None:
+        """Where no digest is pinned, the files that are here would be right for any commit."""
+        if not isinstance(source, HuggingFaceSource) or source.revision == MAIN:
+            return
+        found = self._recorded_revision()
+        if None in source.files.values() and found not in (None, source.revision):
+            raise SourceMismatch(
+                f"the files in {self.path} are of the revision {found}, and the catalogue now pins "
+                f"{source.revision}; {self.start_anew}"
+            )
+
+    def _recorded_revision(self) -> str | None:
+        """What REVISION says."""
+        path = self.path / REVISION
+        return path.read_text().strip() if path.is_file() else None
 
     def _write(self, name: str, text: str, parts: Path) -> None:
         (parts / name).write_text(text + "\n")

@@ -34,7 +34,8 @@ def fetch(source: Source, checkpoint: str, licence: str, *, log: Log) -> dict[st
     sentences, at times from another thread.
 
     Raises:
-        SourceMismatch: a local file, or what was fetched, does not have the pinned sha256.
+        SourceMismatch: a local file, or what was fetched, does not have the pinned sha256; or the
+            cache has files of another revision than the pinned one.
         SourceError: anything else; the message says which file to put where by hand.
     """
     try:
@@ -76,8 +77,9 @@ def _take_what_was_put_there(
     }
     if not found:
         return
-    of_main = isinstance(source, HuggingFaceSource) and source.revision == MAIN
-    folder.record(found, BY_HAND if of_main else None, parts)
+    revision = source.revision if isinstance(source, HuggingFaceSource) else None
+    of_main = revision == MAIN
+    folder.record(found, BY_HAND if of_main else revision, parts)
     for name, digest in found.items():
         log(f"recorded sha256 {digest} of {folder.path / name}, put there")
     if of_main:
@@ -107,7 +109,8 @@ def _fetch_missing(
             reason = f"cannot fetch {name} of {folder.path.name}: {error}"
             raise kind(reason + _by_hand(published, folder, missing)) from error
         new = folder.pins(source)[name] is None
-        folder.record({name: digest} if new else {}, _commit_of_all(source, published), parts)
+        commit = published.revision if isinstance(published, HuggingFaceSource) else None
+        folder.record({name: digest} if new else {}, commit, parts)
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         staged.replace(folder.path / name)
         log(f"{'recorded' if new else 'verified'} sha256 {digest}: {folder.path / name}")
@@ -132,13 +135,6 @@ def _at_commit(source: Published, folder: CheckpointFolder, log: Log) -> Publish
             f"them; {folder.start_anew}"
         )
     return source.model_copy(update={"revision": commit})
-
-
-def _commit_of_all(source: Published, published: Published) -> str | None:
-    """The commit that takes the place of `main`, to be recorded; None where one is pinned."""
-    if isinstance(published, HuggingFaceSource) and published != source:
-        return published.revision
-    return None
 
 
 def _by_hand(source: Published, folder: CheckpointFolder, missing: dict[str, str | None]) -> str:

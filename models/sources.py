@@ -65,6 +65,11 @@ class PyPISource(_Source):
         return {PurePosixPath(self.member).name: self.sha256}
 
     @property
+    def address(self) -> str:
+        """The publisher and the revision, in words."""
+        return f"{self.package}=={self.version} (PyPI)"
+
+    @property
     def wheel(self) -> str:
         """The wheel's file name as a pattern."""
         return f"{re.sub(r'[-_.]+', '_', self.package).lower()}-{self.version}-*.whl"
@@ -99,8 +104,13 @@ class HuggingFaceSource(_Source):
         "fetch is recorded in the cache and checked ever after.",
     )
 
+    @property
+    def address(self) -> str:
+        """The publisher and the revision, in words."""
+        return f"{self.repo}@{self.revision} (Hugging Face)"
+
     def origin(self, name: str) -> str:
-        return f"{name} of {self.repo}@{self.revision} (Hugging Face)"
+        return f"{name} of {self.address}"
 
 
 class URLSource(_Source):
@@ -114,6 +124,11 @@ class URLSource(_Source):
     def files(self) -> dict[str, str | None]:
         return {_url_name(self.url): self.sha256}
 
+    @property
+    def address(self) -> str:
+        """The publisher and the revision, in words."""
+        return self.url
+
     def origin(self, name: str) -> str:
         return self.url
 
@@ -126,6 +141,11 @@ class LocalSource(_Source):
     files: dict[PlainPath, Sha256] = Field(
         min_length=1, description="Path in the folder -> sha256 of the file."
     )
+
+    @property
+    def address(self) -> str:
+        """The publisher and the revision, in words: nobody says, so the files' digests stand."""
+        return ", ".join(f"{name} with sha256 {each}" for name, each in self.files.items())
 
 
 Published = PyPISource | HuggingFaceSource | URLSource

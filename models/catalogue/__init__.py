@@ -2,7 +2,8 @@
 
 A file names published weights at a pinned revision, the family that runs them, and what counts as
 right for them. Adding a checkpoint to a family is adding a file to this folder or, without a
-checkout, to DETSERVE_HOME/catalogue.
+checkout, to DETSERVE_HOME/catalogue. How far each is proved is stated there too, and
+docs/checkpoints.md is made from all of it (models/catalogue/coverage.py).
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from models.errors import CatalogueError
 from models.family import family_names
@@ -18,8 +26,32 @@ from models.home import home
 from models.labels import LABEL_SETS
 from models.precision import Precision
 from models.sources import Source
+from models.status import Status
 
 FOLDER = Path(__file__).parent
+
+
+# What may be missing in the proof of a checkpoint: the name in its file, and what it means.
+GAPS = {
+    "weights": "Its published weights have never been fetched: the tests run random weights in the "
+    "published format. Its published figures, where its file has any, are unchecked.",
+    "revision": "The repository and its commit are assumed, not confirmed.",
+    "copy": "Its file is somebody else's copy, not compared with the publisher's own.",
+    "recovered": "Its weights were recovered from an INT8 export of somebody else's: they are the "
+    "published ones to within rounding.",
+    "threshold": "Its threshold is assumed: the reference system's is not known.",
+    "criteria": "No owning criteria are published for its family: those of another one judge it.",
+    "tensorrt": "No TensorRT engine of it has run, neither in FP32 nor in FP16.",
+}
+
+
+def _is_gap(name: str) -> str:
+    if name not in GAPS:
+        raise ValueError(f"no gap {name!r}; there are {', '.join(GAPS)}")
+    return name
+
+
+Gap = Annotated[str, AfterValidator(_is_gap)]
 
 
 class _Strict(BaseModel):
@@ -59,6 +91,17 @@ class Gates(_Strict):
     )
 
 
+class Proved(_Strict):
+    """How far a checkpoint has been proved, as a person states it who saw it.
+
+    Apart from the record that a campaign leaves (models/status.py): that one belongs to a bundle
+    on a machine, this one is what the project vouches for.
+    """
+
+    status: Status = Field(description="the highest step that was reached")
+    note: str = Field(min_length=1, description="on what it was judged, or that it was not")
+
+
 class Checkpoint(_Strict):
     """Published weights at a pinned revision, and how to run and judge them."""
 
@@ -88,6 +131,11 @@ class Checkpoint(_Strict):
         description="images with ground truth for the owning case and the dataset gate"
     )
     gates: Gates
+    proved: Proved = Field(
+        Proved(status=Status.PLANNED, note="not judged yet"),
+        description="how far it has been proved; planned if left out",
+    )
+    gaps: tuple[Gap, ...] = Field((), description="what is missing in that proof, by name in GAPS")
 
     @model_validator(mode="before")
     @classmethod
@@ -99,11 +147,24 @@ class Checkpoint(_Strict):
         return value
 
     @model_validator(mode="after")
+    def _provable(self) -> Self:
+        """Random weights prove no accuracy, and what is proved is proved of certain bytes."""
+        if self.proved.status in (Status.PLANNED, Status.IMPLEMENTED):
+            return self
+        if self.weights == "random" or "weights" in self.gaps:
+            raise ValueError("proved.status: random weights reach implemented at most")
+        if None in self.source.files.values():
+            raise ValueError("proved.status: above implemented, source.files need their sha256")
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.family not in family_names():
             raise ValueError(f"family: no {self.family!r}; there are {family_names()}")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels: a label stands twice")
+        if len(set(self.gaps)) != len(self.gaps):
+            raise ValueError("gaps: a gap stands twice")
         return self
 
 
@@ -127,6 +188,11 @@ def load(checkpoint: str) -> Checkpoint:
     if loaded.id != checkpoint:
         raise CatalogueError(f"{path.name}: id: must be the file's name, {checkpoint!r}")
     return loaded
+
+
+def shipped() -> list[str]:
+    """Ids of the checkpoints that ship with Detserve, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def known() -> list[str]:

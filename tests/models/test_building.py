@@ -16,8 +16,9 @@ from models.building import ensure, location
 from models.bundle import Bundle
 from models.catalogue import Checkpoint
 from models.engine import OnnxRuntimeEngine
-from models.errors import BundleError, BundleMismatch, DetserveError, SourceError
+from models.errors import BundleError, BundleMismatch, DetserveError, SourceError, SourceMismatch
 from models.home import home
+from models.sources import HuggingFaceSource
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ["bundle.json", "engine.onnx"]
@@ -189,9 +190,12 @@ def test_a_change_of_the_family_s_code_or_of_a_library_changes_the_bundle_s_fold
     assert location(checkpoint, "onnxruntime", "fp32") == before
 
 
-def test_words_and_gates_of_the_catalogue_do_not_build_anew(checkpoint: Checkpoint) -> None:
+def test_words_gates_and_proofs_of_the_catalogue_do_not_build_anew(checkpoint: Checkpoint) -> None:
     gates = checkpoint.gates.model_copy(update={"map_drop": 0.01})
-    changed = checkpoint.model_copy(update={"title": "another", "gates": gates})
+    proved = checkpoint.proved.model_copy(update={"note": "another"})
+    changed = checkpoint.model_copy(
+        update={"title": "another", "gates": gates, "proved": proved, "gaps": ("threshold",)}
+    )
     assert location(changed, "onnxruntime", "fp32") == location(checkpoint, "onnxruntime", "fp32")
 
 
@@ -235,3 +239,26 @@ def test_files_that_changed_in_the_cache_are_built_from_and_files_that_are_gone_
 
     monkeypatch.setattr(building, "digests", gone)
     assert ensure(checkpoint, "onnxruntime", "fp32", log=ignore).folder == folder
+
+
+def test_a_commit_that_changes_is_not_built_from_the_files_of_the_old_one(
+    own_home: Path, checkpoint: Checkpoint, data: Path
+) -> None:
+    name = "yolox_nano.onnx"
+    published = HuggingFaceSource(repo="a/b", revision="1" * 40, files={name: None})
+    old = checkpoint.model_copy(update={"source": published})
+    new = checkpoint.model_copy(
+        update={"source": published.model_copy(update={"revision": "2" * 40})}
+    )
+    (own_home / "checkpoints" / checkpoint.id).mkdir(parents=True)
+    shutil.copy(data / "checkpoints" / name, own_home / "checkpoints" / checkpoint.id / name)
+    built = ensure(old, "onnxruntime", "fp32", log=ignore)
+    with pytest.raises(SourceMismatch, match=f"the revision {'1' * 40}, and the"):
+        ensure(new, "onnxruntime", "fp32", log=ignore)
+    assert folders() == [built.folder.name]
+
+    # files of the new one, and the catalogue set back: what was built from the old ones serves on
+    (own_home / "checkpoints" / checkpoint.id / "REVISION").write_text("2" * 40 + "\n")
+    said: list[str] = []
+    assert ensure(old, "onnxruntime", "fp32", log=said.append).manifest == built.manifest
+    assert said == []

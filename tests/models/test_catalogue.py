@@ -10,6 +10,7 @@ from models import catalogue
 from models.errors import CatalogueError
 from models.family import family
 from models.labels import COCO80
+from models.status import Status
 
 SHIPPED = sorted(path.stem for path in catalogue.FOLDER.glob("*.yaml"))
 
@@ -131,6 +132,12 @@ def test_an_unknown_checkpoint_is_answered_with_those_there_are() -> None:
         ),
         pytest.param("dataset.type", "voc", "dataset: Input tag 'voc'", id="unknown dataset"),
         pytest.param("gates.reference_floor", 0, "gates.reference_floor: Input", id="no floor"),
+        pytest.param("proved", {"status": "planned"}, "proved.note: Field required", id="no note"),
+        pytest.param(
+            "proved", {"status": "good", "note": "n"}, "proved.status: Input should be", id="status"
+        ),
+        pytest.param("gaps", ["colour"], "gaps.0: Value error, no gap 'colour'; there", id="gap"),
+        pytest.param("gaps", ["tensorrt"] * 2, "gaps: a gap stands twice", id="a gap twice"),
         pytest.param("source.type", "ftp", "source: Input tag 'ftp'", id="unknown source"),
         pytest.param("id", "Mine", "id: String should match pattern", id="a capital"),
         pytest.param("id", "other", "id: must be the file's name, 'mine'", id="another name"),
@@ -145,6 +152,45 @@ def test_a_mistake_is_answered_with_the_file_and_the_field_s_path(
     assert str(caught.value).startswith("mine.yaml: ")
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+RANDOM = "proved.status: random weights reach implemented at most"
+UNPINNED = {
+    "type": "huggingface",
+    "repo": "mine/mine",
+    "revision": "0" * 40,
+    "files": {"mine.onnx": None},
+}
+
+
+@pytest.mark.parametrize("status", list(Status))
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        pytest.param({}, None, id="published weights"),
+        pytest.param({"gaps": ["tensorrt"]}, None, id="another gap"),
+        pytest.param({"weights": "random"}, RANDOM, id="random weights"),
+        pytest.param({"gaps": ["weights"]}, RANDOM, id="no published weights"),
+        pytest.param({"source": UNPINNED}, "proved.status: above implemented,", id="any bytes"),
+    ],
+)
+def test_a_status_above_implemented_is_of_published_weights_with_known_digests(
+    folder: Path, status: Status, change: dict[str, Any], sentence: str | None
+) -> None:
+    write(folder, VALID | change | {"proved": {"status": status.value, "note": "seen"}})
+    if sentence is None or status in (Status.PLANNED, Status.IMPLEMENTED):
+        assert catalogue.load("mine").proved.status is status
+    else:
+        with pytest.raises(CatalogueError, match=rf"^mine\.yaml: .*{sentence}"):
+            catalogue.load("mine")
+
+
+def test_a_file_that_states_no_status_is_of_a_planned_checkpoint(folder: Path) -> None:
+    write(folder, VALID)
+    checkpoint = catalogue.load("mine")
+    assert checkpoint.proved.status is Status.PLANNED
+    assert checkpoint.gaps == ()
+    assert catalogue.shipped() == SHIPPED
 
 
 @pytest.mark.parametrize(
