@@ -55,7 +55,7 @@ class ModelArgs(_Strict):
         description="instead of a checkpoint: folder of a built bundle, absolute or under "
         "DETSERVE_HOME/bundles",
     )
-    engine: Literal["auto"] | EngineName = Field(
+    engine: Literal["auto", EngineName] = Field(
         "auto",
         description="auto takes the fastest that can run here: tensorrt, onnxruntime-cuda (both "
         "need resources.gpus), onnxruntime",

@@ -11,7 +11,7 @@ What PyCUDA asks for and does not say:
 - A thread that ends with a context on PyCUDA's stack aborts the process. So none stays there.
 """
 
-import importlib.util
+import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -224,9 +224,10 @@ class GraphError(Exception):
 def has_graphs() -> bool:
     """Whether cuda-bindings is installed."""
     try:
-        return importlib.util.find_spec("cuda.bindings.driver") is not None
-    except ModuleNotFoundError:  # `cuda`, or `cuda.bindings`
+        importlib.import_module("cuda.bindings.driver")
+    except ImportError:
         return False
+    return True
 
 
 def has_pycuda() -> bool:
