@@ -19,8 +19,10 @@ from models.engines.onnxruntime_session import CUDA, onnxruntime, open_session
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS
 
+# both packages are one module, so that the one that was installed last is what there is
 INSTALL = (
-    'pip uninstall onnxruntime, then pip install "detserve[gpu]" (onnxruntime-gpu replaces it)'
+    "pip uninstall --yes onnxruntime && "
+    "pip install --force-reinstall --no-deps onnxruntime-gpu==1.31.1"
 )
 
 _DTYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32}
@@ -66,7 +68,7 @@ class OnnxRuntimeCudaEngine:
                 raise BundleError(
                     "engine onnxruntime-cuda cannot run because ONNX Runtime's CUDA provider does "
                     "not load (its reason is in the log above): "
-                    'pip install "detserve[gpu]" brings the CUDA libraries that it needs'
+                    "pip install 'onnxruntime-gpu[cuda,cudnn]' brings CUDA's libraries"
                 )
             # the largest first, so that all memory is taken at the start
             sample = np.zeros((1, *largest, 3), np.uint8)

@@ -18,7 +18,8 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 NO_TENSORRT = 'TensorRT is not installed: pip install "detserve[tensorrt]"'
 NO_PYCUDA = 'PyCUDA is not installed: pip install "detserve[tensorrt]"'
 NO_CUDA = (
-    'the onnxruntime installed here has no CUDA: pip uninstall onnxruntime, then pip install "d'
+    "the onnxruntime installed here has no CUDA: "
+    "pip uninstall --yes onnxruntime && pip install --force-reinstall"
 )
 
 Machine = Callable[..., None]

@@ -45,7 +45,9 @@ def test_a_provider_that_does_not_load_is_refused_and_not_replaced_by_the_cpu(
 ) -> None:
     monkeypatch.setattr(onnxruntime_cuda, "missing", lambda: None)
     monkeypatch.setattr(onnxruntime_cuda.onnxruntime, "preload_dlls", lambda: None)
-    with pytest.raises(BundleError, match=r"CUDA provider does not load .*detserve\[gpu\]"):
+    with pytest.raises(
+        BundleError, match=r"CUDA provider does not load .*onnxruntime-gpu\[cuda,cudnn\]"
+    ):
         OnnxRuntimeCudaEngine(graph, largest=(20, 30), threads=1)
 
 
