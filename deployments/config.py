@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from models.catalogue import summary
+from models.engine import EngineName
 from models.errors import ConfigError
 from models.precision import Precision
 
@@ -54,8 +55,10 @@ class ModelArgs(_Strict):
         description="instead of a checkpoint: folder of a built bundle, absolute or under "
         "DETSERVE_HOME/bundles",
     )
-    engine: Literal["auto", "onnxruntime"] = Field(
-        "auto", description="auto takes the fastest engine this machine can run"
+    engine: Literal["auto", EngineName] = Field(
+        "auto",
+        description="auto takes the fastest that can run here: tensorrt, onnxruntime-cuda (both "
+        "need resources.gpus), onnxruntime",
     )
     precision: Literal["auto"] | Precision = Field(
         "auto", description="auto: the checkpoint's on a GPU, fp32 on the CPU"

@@ -1,11 +1,13 @@
 """`Detector`: the replica that holds one engine; the same class for every family.
 
 Its Task call is `detect(encoded image) -> Detections`: decode, preprocess, engine, postprocess.
-Nothing of it runs on the replica's event loop: decoding runs in worker threads, the engine in a
-thread of its own.
+Nothing of it runs on the replica's event loop: decoding runs in worker threads, each of the
+engine's slots in a thread of its own.
 """
 
 import asyncio
+import itertools
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from deployments.console import say
 from models import building, catalogue, images, status
 from models.bundle import TRIAL_SIZE, Bundle
 from models.detections import Detections
-from models.engine import resolve, resolve_precision
+from models.engines.choice import resolve, resolve_precision
 from models.errors import DetserveError, ImageError
 from models.home import home
 from models.placement import Placement
@@ -59,14 +61,28 @@ class Detector:
 
     def __init__(self, args: ModelArgs) -> None:
         cv2.setNumThreads(1)  # the threads below are the parallelism
-        self._bundle = _open(args)
+        self._bundle, self._engine_reason = _open(args)
         manifest = self._bundle.manifest
         self._threshold = manifest.threshold if args.threshold is None else args.threshold
         self._engine = self._bundle.engine(threads=max(1, int(args.resources.cpus)))
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
-        self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        self._slot = threading.local()
+        slots = itertools.count()
+        self._engine_threads = ThreadPoolExecutor(
+            self._engine.slots,
+            thread_name_prefix="engine",
+            initializer=lambda: setattr(self._slot, "number", next(slots)),
+        )
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._warm_up()
+
+    def __del__(self) -> None:
+        """Called by Serve when the replica stops, and by Python when nothing refers to it."""
+        engine = self.__dict__.pop("_engine", None)
+        if engine is not None:
+            if (threads := self.__dict__.get("_engine_threads")) is not None:
+                threads.shutdown()  # waits for what is running
+            engine.close()
 
     async def detect(
         self, image: bytes, max_pixels: int, threshold: float | None = None
@@ -85,7 +101,7 @@ class Detector:
         except ImageError as error:
             return error
         detections = await loop.run_in_executor(
-            self._engine_thread, self._run, start, placed, canvas, task, threshold
+            self._engine_threads, self._run, start, placed, canvas, task, threshold
         )
         manifest = self._bundle.manifest
         labels = [manifest.labels[index] for index in detections.class_ids]
@@ -98,6 +114,7 @@ class Detector:
         return {
             **manifest.model_dump(mode="json", exclude={"files", "digest", "schema_version"}),
             "bundle_digest": manifest.digest,
+            "engine_reason": self._engine_reason,
             "threshold": self._threshold,
             "qualification": {"status": status.Status.IMPLEMENTED}
             if record is None
@@ -135,7 +152,7 @@ class Detector:
         threshold: float | None = None,
     ) -> Detections:
         begun = time.perf_counter()
-        outputs = self._engine.infer(canvas)
+        outputs = self._engine.infer(canvas, self._slot.number)
         inferred = time.perf_counter()
         limit = self._threshold if threshold is None else threshold
         detections = self._bundle.decode(outputs, placed, limit)
@@ -146,17 +163,29 @@ class Detector:
         return detections
 
     def _warm_up(self) -> None:
-        """The first inference allocates and plans; no client should wait for that."""
+        """The first inference allocates and plans, and so does a thread's; no client should wait
+        for that."""
         size = self._bundle.manifest.canvas or TRIAL_SIZE
         grey = np.full((*size, 3), 114, np.uint8)
         placed, canvas = self._bundle.place(grey)
-        self._run(time.perf_counter(), placed, canvas, Task())
+        waiting = threading.Barrier(self._engine.slots)
+
+        def run() -> None:
+            waiting.wait()  # so that each slot's thread takes one
+            self._run(time.perf_counter(), placed, canvas, Task())
+
+        for done in [self._engine_threads.submit(run) for _ in range(self._engine.slots)]:
+            done.result()
 
 
-def _open(args: ModelArgs) -> Bundle:
+def _open(args: ModelArgs) -> tuple[Bundle, str]:
+    """The bundle, and why it is that engine's."""
     if args.bundle is not None:
-        return Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
+        bundle = Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
+        return bundle, "the bundle was built for it"
     assert args.checkpoint is not None  # ModelArgs: either bundle or checkpoint
-    checkpoint, engine = catalogue.load(args.checkpoint), resolve(args.engine)
-    precision = resolve_precision(args.precision, engine, checkpoint.precision)
-    return building.ensure(checkpoint, engine, precision, log=say)
+    checkpoint = catalogue.load(args.checkpoint)
+    choice = resolve(args.engine, gpus=args.resources.gpus)
+    say(f"{checkpoint.id}: engine {choice.engine}, {choice.reason}")
+    precision = resolve_precision(args.precision, choice.engine, checkpoint.precision)
+    return building.ensure(checkpoint, choice.engine, precision, log=say), choice.reason

@@ -14,10 +14,11 @@ import filelock
 import numpy as np
 import onnx
 
+from models import gpu
 from models.bundle import (
-    ENGINE_FILE,
     MANIFEST,
     TRIAL_SIZE,
+    BuiltOn,
     Bundle,
     Manifest,
     canonical,
@@ -25,12 +26,15 @@ from models.bundle import (
 )
 from models.cache import digests
 from models.catalogue import Checkpoint
-from models.engine import EngineName, engine_version
+from models.engine import ENGINE_FILES, EngineName
+from models.engine_memory import measured_mib
+from models.engines.choice import engine_version
 from models.errors import BundleError, SourceError
 from models.family import family, family_sources
 from models.fetch import fetch
 from models.home import home
 from models.precision import Precision, to_fp16
+from models.tensorrt_build import build_engine
 
 EXPORTED_WITH = "exported_with."  # prefix of a graph's metadata: a package and its version
 
@@ -68,6 +72,7 @@ def location(checkpoint: Checkpoint, engine: EngineName, precision: Precision) -
         "engine": engine,
         "precision": precision,
         "versions": {"onnx": onnx.__version__, engine: engine_version(engine)},
+        "gpu": None if engine == "onnxruntime" else str(gpu.find()),
         "family": [sha256(path.read_bytes()) for path in family_sources(checkpoint.family)],
         "schema_version": Manifest.model_fields["schema_version"].default,
     }
@@ -86,9 +91,18 @@ def _build(
         graph = to_fp16(graph, owner.islands)
     scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
     try:
-        onnx.save(graph, scratch / ENGINE_FILE)
+        path = scratch / ENGINE_FILES[engine]
+        if engine == "tensorrt":
+            sizes = owner.sizes if checkpoint.canvas is None else None
+            path.write_bytes(build_engine(graph, sizes, log=log).serialised)
+        else:
+            onnx.save(graph, path)
         manifest = seal(scratch, checkpoint, engine, precision, _exported_with(graph))
         _try_out(Bundle(scratch, manifest))
+        if manifest.gpu is not None:
+            memory = measured_mib(scratch)
+            log(f"{checkpoint.id}: takes {memory} MiB of the GPU's memory")
+            manifest = _write(scratch, _with_memory(manifest, memory))
         os.replace(scratch, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -106,6 +120,7 @@ def seal(
 
     exported_with: package -> version, of what made the graph.
     """
+    file, found = ENGINE_FILES[engine], None if engine == "onnxruntime" else gpu.find()
     fields = Manifest(
         checkpoint=checkpoint.id,
         family=checkpoint.family,
@@ -117,14 +132,35 @@ def seal(
         threshold=checkpoint.threshold,
         licence=checkpoint.licence,
         source=digests(checkpoint.source, checkpoint.id),
-        files={ENGINE_FILE: sha256((folder / ENGINE_FILE).read_bytes())},
+        files={file: sha256((folder / file).read_bytes())},
         built_with={
             "onnx": onnx.__version__,
             engine: engine_version(engine),
             **exported_with,
         },
+        gpu=None
+        if found is None
+        else BuiltOn(
+            name=found.name,
+            compute_capability=found.compute_capability,
+            driver=found.driver,
+            cuda=found.cuda,
+            memory_mib=None,
+        ),
         digest="",
     )
+    return _write(folder, fields)
+
+
+def _with_memory(manifest: Manifest, mib: int) -> Manifest:
+    assert manifest.gpu is not None  # what is measured runs on one
+    return manifest.model_copy(
+        update={"gpu": manifest.gpu.model_copy(update={"memory_mib": mib})},
+    )
+
+
+def _write(folder: Path, fields: Manifest) -> Manifest:
+    """`bundle.json` with the digest that belongs to its fields."""
     manifest = fields.model_copy(update={"digest": fields.computed_digest()})
     (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1))
     return manifest
@@ -148,11 +184,18 @@ def _exported_with(graph: onnx.ModelProto) -> dict[str, str]:
 
 
 def _try_out(bundle: Bundle) -> None:
-    """One inference on noise: the engine loads and returns finite values."""
+    """One inference on noise in each slot: the engine loads and returns finite values."""
     size = bundle.manifest.canvas or TRIAL_SIZE
     noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     placed, canvas = bundle.place(noise)
-    outputs = bundle.engine(threads=1).infer(canvas)
-    if not all(np.isfinite(values).all() for values in outputs.values()):
-        raise BundleError(f"{bundle.manifest.checkpoint}: the engine returns NaN or infinity")
-    bundle.decode(outputs, placed, bundle.manifest.threshold)
+    engine = bundle.engine(threads=1)
+    try:
+        for slot in range(engine.slots):
+            outputs = engine.infer(canvas, slot)
+            if not all(np.isfinite(values).all() for values in outputs.values()):
+                raise BundleError(
+                    f"{bundle.manifest.checkpoint}: the engine returns NaN or infinity"
+                )
+            bundle.decode(outputs, placed, bundle.manifest.threshold)
+    finally:
+        engine.close()

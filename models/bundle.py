@@ -14,26 +14,42 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from models import gpu
 from models.catalogue import summary
 from models.detections import Detections
-from models.engine import Engine, EngineName, OnnxRuntimeEngine
+from models.engine import ENGINE_FILES, Engine, EngineName
+from models.engines.choice import engine_version, open_engine
 from models.errors import BundleError, BundleMismatch
 from models.family import family
 from models.placement import Placement
 from models.precision import Precision
 
 MANIFEST = "bundle.json"
-ENGINE_FILE = "engine.onnx"
 TRIAL_SIZE = (480, 640)  # height, width of the image that tries out a graph of dynamic size
+
+
+class BuiltOn(BaseModel):
+    """The GPU that a bundle was built on and for, and what it takes of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    compute_capability: str = Field(description="such as 9.0")
+    driver: str = Field(description="release of NVIDIA's driver")
+    cuda: str = Field(description="version of CUDA that the driver has")
+    memory_mib: int | None = Field(
+        description="GPU memory of a process that serves the bundle, CUDA's own part included; "
+        "null: not measured yet"
+    )
 
 
 class Manifest(BaseModel):
     """`bundle.json`. Everything that decides what the bundle answers, and nothing else: no time,
-    no machine, no path, so that the same parts give the same identity."""
+    no path and no machine but the GPU, so that the same parts give the same identity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     checkpoint: str = Field(description="id in the catalogue")
     family: str
     engine: EngineName
@@ -46,6 +62,7 @@ class Manifest(BaseModel):
     source: dict[str, str] = Field(description="published file -> sha256")
     files: dict[str, str] = Field(description="file of the bundle -> sha256")
     built_with: dict[str, str] = Field(description="package -> version")
+    gpu: BuiltOn | None = Field(description="null: the engine runs on the CPU")
     digest: str = Field(description="sha256 over all the fields above in canonical JSON")
 
     def computed_digest(self) -> str:
@@ -88,8 +105,36 @@ class Bundle:
         return cls(folder, manifest)
 
     def engine(self, threads: int) -> Engine:
-        """The engine, loaded."""
-        return OnnxRuntimeEngine(self.folder / ENGINE_FILE, threads=threads)
+        """The engine, loaded.
+
+        Raises:
+            BundleMismatch: it was built for another GPU or another TensorRT.
+            BundleError: it cannot be loaded.
+        """
+        manifest = self.manifest
+        self._must_be_built_for_here()
+        sizes = family(manifest.family).sizes
+        largest = manifest.canvas or (TRIAL_SIZE if sizes is None else sizes.largest)
+        path = self.folder / ENGINE_FILES[manifest.engine]
+        return open_engine(manifest.engine, path, largest=largest, threads=threads)
+
+    def _must_be_built_for_here(self) -> None:
+        manifest = self.manifest
+        if manifest.gpu is None:
+            return
+        found, built = gpu.find(), manifest.gpu
+        there, here = [built.name, built.compute_capability], ["no NVIDIA GPU"]
+        if found is not None:
+            here = [found.name, found.compute_capability]
+        if manifest.engine == "tensorrt":
+            there.append(f"TensorRT {manifest.built_with['tensorrt']}")
+            here.append(f"TensorRT {engine_version('tensorrt')}")
+        if there != here:
+            raise BundleMismatch(
+                f"bundle {self.folder.parent.name}/{self.folder.name} was built for "
+                f"{', '.join(there)} and this machine has {', '.join(here)}: give `checkpoint: "
+                f"{manifest.checkpoint}` instead of `bundle` in serve_config.yaml to have one built"
+            )
 
     def place(self, image: np.ndarray) -> tuple[Placement, np.ndarray]:
         """image: uint8 [H, W, 3] RGB. Returns where it lies and the canvas, uint8 [1, h, w, 3]."""

@@ -18,6 +18,7 @@ import onnx
 from models import families
 from models.criteria import Criteria
 from models.detections import Detections
+from models.graph import SizeRange
 from models.placement import Placement
 from models.precision import Islands
 
@@ -40,6 +41,11 @@ class Family(Protocol):
 
     criteria: Criteria  # the owning case: how close to the reference is right
     islands: Islands  # what stays FP32 in an FP16 bundle
+
+    @property
+    def sizes(self) -> SizeRange | None:
+        """What `place` makes of images where the input follows their size; None: it is fixed."""
+        ...
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

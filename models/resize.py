@@ -12,12 +12,16 @@ from PIL import Image
 from models.errors import BundleError
 from models.graph import SizeRange
 
-# what `Resized.shortest_edge` makes of images, in either orientation; 640x480 is made 1066x800.
-# An image so long and thin that its short side comes out below 64 is outside.
-SHORTEST_EDGE_SIZES = SizeRange(smallest=(64, 64), usual=(800, 1066), largest=(1333, 1333))
-
 # DETR's rule in pixels (DETR paper, section 4; Hugging Face `DetrImageProcessor`)
 SHORTEST, LONGEST = 800, 1333
+
+# The published rule leaves an image of 600x1334 as it is, and one of 1x2665 too. Above this it is
+# resized here, which only images of one or two pixels by more notice: an engine reserves memory for
+# its largest size in both directions.
+KEPT = 1600
+
+# all that `Resized.shortest_edge` makes of images, in either orientation; 640x480 is made 1066x800
+SHORTEST_EDGE_SIZES = SizeRange(smallest=(1, 1), usual=(800, 1066), largest=(KEPT, KEPT))
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class Resized:
 
         The shorter side is rounded half to even, the longer one is cut to whole pixels and follows
         the shorter side as it was before rounding. An image whose shorter side is right already is
-        left alone, even where rounding made it right (600x1334 stays, one pixel above `longest`).
-        A side that would be 0 becomes 1 (the published rule fails there).
+        left alone, even where rounding made it right (600x1334 stays, one pixel above `longest`),
+        but for a longer side above `KEPT`. A side that would be 0 becomes 1 (the published rule
+        fails there).
 
         source: (height, width).
         """
@@ -56,7 +61,7 @@ class Resized:
         if float(long) / float(short) * shortest > longest:
             exact = longest * float(short) / float(long)
         side = round(exact)
-        if side == short:
+        if side == short and long <= max(longest, KEPT):
             return cls(*source, *source)
         # in this order: another one differs in the last bit, and by the cut in a whole pixel
         other = max(1, int(exact * long / short))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 
+from models import gpu
 from models.home import home
 from models.tensorrt_library import Library
 
@@ -21,24 +22,15 @@ if TYPE_CHECKING:
 
 def gpu_name() -> str | None:
     """The GPU that engines are built on, with its compute capability; None: there is none."""
-    try:
-        import pycuda.driver as cuda
-    except ImportError:  # not installed, or no CUDA driver on this machine
-        return None
-    try:
-        cuda.init()
-        device = cuda.Device(0)  # TensorRT's too; CUDA_VISIBLE_DEVICES says which one that is
-        major, minor = device.compute_capability()
-        return f"{device.name()} sm{major}{minor}"
-    except cuda.Error:
-        return None
+    found = gpu.find()
+    return None if found is None else str(found)
 
 
 class TimingCache:
-    """The cache file of one library on one GPU, under DETSERVE_HOME."""
+    """The cache file of one library on one GPU, which `on` names, under DETSERVE_HOME."""
 
-    def __init__(self, library: Library, gpu: str) -> None:
-        name = f"{library.name} {library.version} {gpu}"
+    def __init__(self, library: Library, on: str) -> None:
+        name = f"{library.name} {library.version} {on}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", name) + ".cache"
         self.path: Path = home() / "timing-caches" / file
 

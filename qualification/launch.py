@@ -19,7 +19,7 @@ from ray import serve
 from deployments.config import ModelArgs, parse
 from deployments.registry import STARTING, WAITING
 from models import building, catalogue
-from models.engine import resolve, resolve_precision
+from models.engines.choice import resolve, resolve_precision
 from models.errors import DetserveError, QualificationError
 from qualification.client import Client
 
@@ -100,7 +100,8 @@ def _prepare(config: Path, log: Log) -> None:
                 least = args.autoscaling.min_replicas if args.autoscaling else args.replicas or 1
                 cpus += args.resources.cpus * least
                 if args.checkpoint is not None:
-                    checkpoint, engine = catalogue.load(args.checkpoint), resolve(args.engine)
+                    checkpoint = catalogue.load(args.checkpoint)
+                    engine = resolve(args.engine, gpus=args.resources.gpus).engine
                     precision = resolve_precision(args.precision, engine, checkpoint.precision)
                     building.ensure(checkpoint, engine, precision, log=log)
             except DetserveError as error:

@@ -72,6 +72,7 @@ def _judge(checkpoint: Checkpoint, bundle: Bundle, dataset: Dataset, log: Log) -
         theirs = reference(encoded, checkpoint.threshold)
         native.append(Seen.of(image.name, ours, checkpoint.labels))
         published.append(Seen.of(image.name, theirs, reference.labels))
+    engine.close()
     gate = gates.owning_case(owner.criteria, native, checkpoint.labels, published, reference.labels)
     return Verified(
         bundle_digest=bundle.manifest.digest,

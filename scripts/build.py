@@ -20,7 +20,8 @@ from typing import Any
 from models import building, catalogue
 from models.adopt import adopt
 from models.bundle import Bundle
-from models.engine import ENGINE_NAMES, resolve, resolve_precision
+from models.engine import ENGINE_NAMES
+from models.engines.choice import resolve, resolve_precision
 from models.errors import DetserveError
 from qualification.verify import verify
 
@@ -71,12 +72,13 @@ def _built(name: str, args: argparse.Namespace, place: int, count: int) -> dict[
     _log(f"{name} ({place} of {count})")
     row: dict[str, Any] = {"checkpoint": name, "problem": None}
     try:
-        checkpoint, engine = catalogue.load(name), resolve(args.engine)
-        precision = resolve_precision(args.precision, engine, checkpoint.precision)
+        checkpoint, choice = catalogue.load(name), resolve(args.engine, gpus=1)
+        _log(f"{name}: engine {choice.engine}, {choice.reason}")
+        precision = resolve_precision(args.precision, choice.engine, checkpoint.precision)
         if args.directory is not None:
             _log(f"licence: {checkpoint.licence}")
             adopt(checkpoint.source, name, args.directory, log=_log)
-        bundle = building.ensure(checkpoint, engine, precision, log=_log)
+        bundle = building.ensure(checkpoint, choice.engine, precision, log=_log)
         row |= _described(bundle)
         if not args.no_verify:
             found = verify(checkpoint, bundle, log=_log)

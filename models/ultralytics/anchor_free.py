@@ -37,6 +37,7 @@ class AnchorFree:
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
     islands = HALF_ISLANDS
+    sizes = None
 
     def __init__(self, block: str) -> None:
         self._block = block

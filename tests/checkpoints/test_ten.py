@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from models.catalogue import Checkpoint
-from models.engine import OnnxRuntimeEngine
+from models.engines.onnxruntime_cpu import OnnxRuntimeEngine
 from models.family import family
 from models.fetch import fetch
 from models.images import decode

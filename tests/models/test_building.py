@@ -15,7 +15,7 @@ from models import building, catalogue
 from models.building import ensure, location
 from models.bundle import Bundle
 from models.catalogue import Checkpoint
-from models.engine import OnnxRuntimeEngine
+from models.engines.onnxruntime_cpu import OnnxRuntimeEngine
 from models.errors import BundleError, BundleMismatch, DetserveError, SourceError, SourceMismatch
 from models.home import home
 from models.sources import HuggingFaceSource
@@ -140,8 +140,10 @@ def test_an_engine_that_returns_nan_is_not_bundled(
 ) -> None:
     infer = OnnxRuntimeEngine.infer
 
-    def poisoned(self: OnnxRuntimeEngine, image: np.ndarray) -> dict[str, np.ndarray]:
-        outputs = infer(self, image)
+    def poisoned(
+        self: OnnxRuntimeEngine, image: np.ndarray, slot: int = 0
+    ) -> dict[str, np.ndarray]:
+        outputs = infer(self, image, slot)
         outputs["scores"][0, 7] = np.nan
         return outputs
 

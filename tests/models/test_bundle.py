@@ -151,7 +151,7 @@ def test_nothing_in_the_manifest_says_where_or_when_it_was_built(built: Bundle) 
             manifest_with(labels="person"), BundleMismatch, "bundle.json: labels: ", id="a type"
         ),
         pytest.param(
-            manifest_with(schema_version=2), BundleMismatch, "schema_version: ", id="a later schema"
+            manifest_with(schema_version=3), BundleMismatch, "schema_version: ", id="a later schema"
         ),
         pytest.param(
             lambda folder: (folder / "bundle.json").write_text("no JSON"),

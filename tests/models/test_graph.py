@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models.engine import OnnxRuntimeEngine
+from models.engines.onnxruntime_cpu import OnnxRuntimeEngine
 from models.errors import BundleError
 from models.graph import IMAGE, OUTPUTS, GraphEditor
 

@@ -11,7 +11,7 @@ import pytest
 
 from models import building, catalogue
 from models.detections import Detections
-from models.engine import OnnxRuntimeEngine
+from models.engines.onnxruntime_cpu import OnnxRuntimeEngine
 from models.family import family
 from models.images import decode
 from models.precision import Islands, to_fp16

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.errors import BundleError
-from models.resize import Resized, without_canvas
+from models.resize import SHORTEST_EDGE_SIZES, Resized, without_canvas
 from tests.models.transformers_cases import in_torch, needs_torch
 
 VECTORS = {  # (height, width) -> (height, width); FACTS, section 2
@@ -24,6 +24,8 @@ VECTORS = {  # (height, width) -> (height, width); FACTS, section 2
     (600, 1334): (600, 1334),  # 599.55 rounds to the side it has: left alone, though above 1333
     (1, 1): (800, 800),
     (1, 3000): (1, 1333),
+    (1, 2665): (1, 1333),  # the one rule that is not the published one: see KEPT
+    (3, 1599): (3, 1599),
 }
 SIDES = st.integers(1, 4000)
 
@@ -87,6 +89,19 @@ def test_no_side_is_ever_empty_or_enlarged_past_the_longest(height: int, width: 
     assert min(placed.height, placed.width) >= 1
     assert max(placed.height, placed.width) <= max(1333, height, width)
     assert min(placed.height, placed.width) <= 800
+
+
+@given(SIDES, SIDES)
+@example(60, 1600)  # made 50x1333
+@example(1, 2665)  # the published rule leaves it
+@example(3, 1599)
+def test_every_size_is_one_that_engines_are_built_for(height: int, width: int) -> None:
+    placed = Resized.shortest_edge((height, width))
+    sizes = SHORTEST_EDGE_SIZES
+    for side, least, most in zip(
+        (placed.height, placed.width), sizes.smallest, sizes.largest, strict=True
+    ):
+        assert least <= side <= most
 
 
 @given(SIDES, SIDES, st.sampled_from([None, (512, 864), (640, 640)]))

@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models.engine import OnnxRuntimeEngine
+from models.engines.onnxruntime_cpu import OnnxRuntimeEngine
 from models.errors import BundleError, DamagedImage, SourceError
 from models.families import yolov10
 from models.family import family, family_sources

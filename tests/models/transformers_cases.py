@@ -16,7 +16,7 @@ from PIL import Image
 
 from models import home
 from models.criteria import MatchedCriteria
-from models.engine import OnnxRuntimeEngine
+from models.engines.onnxruntime_cpu import OnnxRuntimeEngine
 from models.family import family
 from models.images import decode
 from models.labels import COCO80, COCO91

@@ -20,10 +20,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from models import building, catalogue
-from models.bundle import ENGINE_FILE
+from models.engine import ENGINE_FILES
 from models.home import home
 
 ENGINE = "onnxruntime"
+ENGINE_FILE = ENGINE_FILES[ENGINE]
 
 # (headers, number of this /v1/infer request by this client, status, body) -> (status, body)
 Tamper = Callable[[Any, int, int, bytes], tuple[int, bytes]]

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from models import catalogue
-from models.bundle import ENGINE_FILE
 from models.home import home
 from qualification.driver import STAGES
 from tests.conftest import PROJECT
@@ -155,7 +154,7 @@ def test_a_wrong_model_fails_its_gate(wrong_models, qualify, model, gate, status
 def test_an_engine_file_changed_under_a_running_replica_fails_the_bundle_gate(
     wrong_models, qualify
 ) -> None:
-    faults.change_one_byte(home() / "bundles" / "wrong" / "byte-changed" / ENGINE_FILE)
+    faults.change_one_byte(home() / "bundles" / "wrong" / "byte-changed" / faults.ENGINE_FILE)
     code, row = qualify("byte-changed")
     assert code == 1
     assert _failed(row) == ["bundle"]
@@ -167,7 +166,7 @@ def test_a_changed_engine_file_is_not_served_and_the_others_are(
     wrong_models, application, qualify, http
 ) -> None:
     folder = faults.wrong_bundle("refused")
-    faults.change_one_byte(Path(folder) / ENGINE_FILE)
+    faults.change_one_byte(Path(folder) / faults.ENGINE_FILE)
     entries = application.deploy({"refused": {"bundle": folder}})
     assert entries["refused"]["ready"] is False
     assert "engine.onnx was changed" in entries["refused"]["reason"]

@@ -16,7 +16,7 @@ from models.family import Reference
 from models.placement import Placement
 from models.precision import Islands
 from models.queries import detections_of
-from models.resize import LONGEST, SHORTEST, Resized, without_canvas
+from models.resize import LONGEST, SHORTEST, SHORTEST_EDGE_SIZES, Resized, without_canvas
 from models.transformers_export import export_transformers
 
 MODEL_TYPE = "deformable_detr"
@@ -26,6 +26,7 @@ class DeformableDETR:
     # The reference system publishes no gate for Deformable DETR: DETR's, until better is known.
     criteria = MatchedCriteria(iou=0.5, score=0.05)
     islands = Islands()
+    sizes = SHORTEST_EDGE_SIZES
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

@@ -26,6 +26,7 @@ class RTDETR:
     # The reference system publishes no gate for RT-DETR: DETR's, until better is known.
     criteria = MatchedCriteria(iou=0.5, score=0.05)
     islands = Islands()
+    sizes = None
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]

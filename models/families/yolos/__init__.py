@@ -32,6 +32,7 @@ class YOLOS:
     # The reference system's gate for YOLOS (FACTS: IoU >= 0.5, score within 0.05).
     criteria = MatchedCriteria(iou=0.5, score=0.05)
     islands = Islands()
+    sizes = None
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
