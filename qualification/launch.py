@@ -25,6 +25,7 @@ from qualification.client import Client
 
 READY_TIMEOUT_S = 900
 POLL_S = 1.0
+LISTED_S = 20.0  # within which a model that is served is listed once anything answers
 NAMESPACE = "detserve"
 
 Log = Callable[[str], None]
@@ -125,15 +126,19 @@ def wait_until_settled(url: str, models: list[str] | None, log: Log) -> dict[str
     """
     client, said = Client(url), ""
     deadline = time.monotonic() + READY_TIMEOUT_S
+    unlisted_until: float | None = None
     while time.monotonic() < deadline:
         entries = _entries(client)
         if entries is not None:
+            unlisted_until = unlisted_until or time.monotonic() + LISTED_S
             asked = entries if models is None else {m: entries[m] for m in models if m in entries}
             waiting = [
                 f"{name} ({entry['reason']})"
                 for name, entry in asked.items()
                 if entry.get("reason", "").startswith((STARTING, WAITING))
             ]
+            if time.monotonic() < unlisted_until:
+                waiting += [f"{name} (not listed)" for name in models or () if name not in entries]
             if entries and not waiting:
                 return entries
             if (saying := ", ".join(waiting)) != said:

@@ -68,13 +68,14 @@ def output_through(output: str, operator: str, value: float) -> Callable[[onnx.M
     return edit
 
 
-def random_weights(model: onnx.ModelProto) -> None:
-    """A graph edit: every convolution's weights are drawn anew, with the spread they had."""
+def random_weights(model: onnx.ModelProto, spread: float = 1) -> None:
+    """A graph edit: every convolution's weights are drawn anew, with the spread they had or a
+    share of it."""
     generator = np.random.default_rng(0)
     for initializer in model.graph.initializer:
         if len(initializer.dims) == 4:
             weights = numpy_helper.to_array(initializer)
-            drawn = generator.normal(weights.mean(), weights.std(), weights.shape)
+            drawn = generator.normal(weights.mean(), spread * weights.std(), weights.shape)
             initializer.CopyFrom(
                 numpy_helper.from_array(drawn.astype(np.float32), initializer.name)
             )
