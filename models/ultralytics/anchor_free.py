@@ -17,10 +17,10 @@ from models.fold import folded
 from models.letterbox import Letterbox
 from models.nms import detections_of
 from models.placement import Placement, fixed
+from models.precision import Islands
 from models.ultralytics.archive import read_archive
 from models.ultralytics.convert import converted
 from models.ultralytics.onnx_form import (
-    HALF_ISLANDS,
     anchor_free_graph,
     published_labels,
     require_labels,
@@ -32,15 +32,18 @@ MAX_DETECTIONS = 300
 
 
 class AnchorFree:
-    """block: the building block that tells this architecture's archives from the other's."""
+    """block: the building block that tells this architecture's archives from the other's.
+
+    islands: what stays FP32 in an FP16 bundle.
+    """
 
     # The reference system's gate for its YOLO families (FACTS: score < 0.005, sides < 1 px).
     criteria = RankedCriteria(score=0.005, side_px=1.0)
-    islands = HALF_ISLANDS
     sizes = None
 
-    def __init__(self, block: str) -> None:
+    def __init__(self, block: str, islands: Islands) -> None:
         self._block = block
+        self.islands = islands
 
     def export(
         self, files: Mapping[str, Path], canvas: tuple[int, int] | None, labels: Sequence[str]
