@@ -15,6 +15,7 @@ PACKAGES = (
     "ray",
     "onnx",
     "onnxruntime",
+    "onnxruntime-gpu",
     "numpy",
     "pillow",
     "simplejpeg",

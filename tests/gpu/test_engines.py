@@ -94,7 +94,7 @@ def test_a_gpu_s_detections_are_within_the_family_s_gate_of_the_cpu_s(
         assert precision == "fp16" or divided == 0
     print(f"{engine} {precision}: {compared} boxes, worst {worst}")
     assert problems == []
-    assert compared > 100
+    assert compared > 30  # boxes there are to compare
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
