@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 from ray import serve
 
+from deployments import fit
 from deployments.config import ModelArgs
 from deployments.console import say
 from models import building, catalogue, images, status
@@ -55,14 +56,16 @@ class Detector:
     """Opens (or first builds) its bundle and answers Task calls.
 
     Raises:
-        SourceError, BundleError: the bundle cannot be built or is not what it was built as; the
-            replica then does not start and Serve reports the sentence.
+        SourceError, BundleError: the bundle cannot be built or is not what it was built as.
+        ConfigError: it takes more of the GPU than the model is given.
+            The replica then does not start, and Serve reports the sentence.
     """
 
     def __init__(self, args: ModelArgs) -> None:
         cv2.setNumThreads(1)  # the threads below are the parallelism
         self._bundle, self._engine_reason = _open(args)
         manifest = self._bundle.manifest
+        fit.check(manifest, args.resources.gpus)
         self._threshold = manifest.threshold if args.threshold is None else args.threshold
         self._engine = self._bundle.engine(threads=max(1, int(args.resources.cpus)))
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")

@@ -73,11 +73,24 @@ def used_memory(gpu: Gpu) -> int:
     Raises:
         OSError: the driver does not say.
     """
+    return int(_memory(gpu).used)
+
+
+def total_memory(gpu: Gpu) -> int:
+    """Bytes of memory that the GPU has.
+
+    Raises:
+        OSError: the driver does not say.
+    """
+    return int(_memory(gpu).total)
+
+
+def _memory(gpu: Gpu) -> _Memory:
     library = _management()
     handle, memory = ctypes.c_void_p(), _Memory()
     _check(library.nvmlDeviceGetHandleByUUID(gpu.uuid.encode(), ctypes.byref(handle)))
     _check(library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)))
-    return int(memory.used)
+    return memory
 
 
 def _management() -> ctypes.CDLL:

@@ -192,3 +192,8 @@ def test_fifty_loads_leave_the_memory_as_it_was(card: Gpu) -> None:
     for _ in range(50):
         a_load(card)
     assert abs(gpu.used_memory(card) - before) < 16 * MIB
+
+
+def test_the_driver_says_how_much_memory_there_is(card: Gpu) -> None:
+    assert 0 < gpu.used_memory(card) < gpu.total_memory(card)
+    assert gpu.total_memory(card) > 1 << 30
