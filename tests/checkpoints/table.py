@@ -33,8 +33,8 @@ IoU ≥ 0.5, score ≤ 0.05.
 
 ## FP16 against FP32, and TensorRT's builder
 
-FP16: the converted graph with every result rounded to half, on four of the images; medians of the
-hundred best candidates, because random weights multiply rounding
+FP16: the converted graph with every result rounded to half, on the same images; medians over the
+hundred best candidates of an image and over the images, because random weights multiply rounding
 ([half-precision.md](../decisions/half-precision.md)). Builds: `tensorrt_rtx` {rtx}, ahead of time
 on the CPU; the dynamic ones for every size that their rule gives.
 

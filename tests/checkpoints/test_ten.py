@@ -61,16 +61,16 @@ def test_detections_are_the_published_implementation_s_on_images_of_every_shape(
 def test_half_precision_moves_boxes_and_scores_little(
     ten: Checkpoint, graph: onnx.ModelProto, tmp_path: Path, row: Row
 ) -> None:
-    """As medians over anchors or queries: random weights multiply rounding until single boxes mean
-    nothing (in FP32, too: tests/models/random_ultralytics.py). Real weights are held to the
-    family's gate in tests/models/test_half_precision.py."""
+    """As medians over candidates and over images: random weights multiply rounding until single
+    boxes, and single images, mean nothing (in FP32, too: tests/models/random_ultralytics.py). Real
+    weights are held to the family's gate in tests/models/test_half_precision.py."""
     owner = family(ten.family)
     engines = []
     for name, model in (("fp32", graph), ("fp16", rounding(to_fp16(graph, owner.islands)))):
         onnx.save(model, tmp_path / f"{name}.onnx")
         engines.append(OnnxRuntimeEngine(tmp_path / f"{name}.onnx", threads=2))
     sides, scores = [], []
-    for encoded in list(pictures().values())[:4]:
+    for encoded in pictures().values():
         image = decode(encoded, max_pixels=10**7)
         placed = owner.place((image.shape[0], image.shape[1]), ten.canvas)
         canvas = placed.paint(image)[None]
@@ -80,9 +80,10 @@ def test_half_precision_moves_boxes_and_scores_little(
         nearest = gaps.argmin(axis=1)
         sides.append(float(np.median(gaps.min(axis=1))))
         scores.append(float(np.median(np.abs(single[1] - half[1][nearest]))))
-    row(ten.id, {"half_side_px": max(sides), "half_score": max(scores)})
-    assert max(sides) < 1.0
-    assert max(scores) < 0.01
+    side, score = float(np.median(sides)), float(np.median(scores))
+    row(ten.id, {"half_side_px": side, "half_score": score})
+    assert side < 1.0
+    assert score < 0.01
 
 
 def _best(
