@@ -38,8 +38,8 @@ hundred best candidates of an image and over the images, because random weights 
 ([half-precision.md](../decisions/half-precision.md)). Builds: `tensorrt_rtx` {rtx}, ahead of time
 on the CPU; the dynamic ones for every size that their rule gives.
 
-| checkpoint | FP16 side, px | score | FP32 build, s | MB | warnings | FP16, s | MB | warnings |
-|---|---|---|---|---|---|---|---|---|
+| checkpoint | FP16 side, px | score | IoU | FP32, s | MB | warnings | FP16, s | MB | warnings |
+|---|---|---|---|---|---|---|---|---|---|
 {builds}
 {warnings}"""
 
@@ -61,6 +61,7 @@ def main(rows: dict[str, dict[str, Any]], machine: str, rtx: str) -> str:
         ]
         parity.append("| " + " | ".join(cells) + " |")
         cells = [checkpoint, f"{row['half_side_px']:.3f}", f"{row['half_score']:.5f}"]
+        cells.append(f"{row['half_iou']:.4f}")
         for precision in ("fp32", "fp16"):
             warnings = row[f"{precision}_warnings"]
             cells += [f"{row[f'{precision}_build_s']:.1f}", f"{row[f'{precision}_mb']:.1f}"]
