@@ -12,6 +12,7 @@ from models.catalogue import summary
 from models.engine import EngineName
 from models.errors import ConfigError
 from models.precision import Precision
+from models.status import Status
 
 
 class _Strict(BaseModel):
@@ -65,6 +66,11 @@ class ModelArgs(_Strict):
     )
     threshold: float | None = Field(
         None, ge=0, le=1, description="smallest score returned; the checkpoint's own if left out"
+    )
+    require: Status | None = Field(
+        None,
+        description="smallest qualification status of a bundle that is served, such as "
+        "aiperf-qualified; below it the model stays unready and says why",
     )
     replicas: int | None = Field(None, ge=1, description="fixed number of replicas; default 1")
     autoscaling: Autoscaling | None = Field(None, description="instead of replicas")

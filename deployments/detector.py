@@ -22,10 +22,10 @@ from deployments import fit
 from deployments.config import ModelArgs
 from deployments.console import say
 from models import building, catalogue, images, status
-from models.bundle import TRIAL_SIZE, Bundle
+from models.bundle import TRIAL_SIZE, Bundle, Manifest
 from models.detections import Detections
 from models.engines.choice import resolve, resolve_precision
-from models.errors import DetserveError, ImageError
+from models.errors import BundleUnqualified, DetserveError, ImageError
 from models.home import home
 from models.placement import Placement
 
@@ -58,6 +58,7 @@ class Detector:
     Raises:
         SourceError, BundleError: the bundle cannot be built or is not what it was built as.
         ConfigError: it takes more of the GPU than the model is given.
+        BundleUnqualified: it has not been proved as far as `require` asks.
             The replica then does not start, and Serve reports the sentence.
     """
 
@@ -65,7 +66,9 @@ class Detector:
         cv2.setNumThreads(1)  # the threads below are the parallelism
         self._bundle, self._engine_reason = _open(args)
         manifest = self._bundle.manifest
+        _check_status(manifest, args.require)
         fit.check(manifest, args.resources.gpus)
+        self._config = args.model_dump(mode="json")
         self._threshold = manifest.threshold if args.threshold is None else args.threshold
         self._engine = self._bundle.engine(threads=max(1, int(args.resources.cpus)))
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
@@ -114,11 +117,14 @@ class Detector:
         """What is served, for /v1/models and the qualification report."""
         manifest = self._bundle.manifest
         record = await asyncio.to_thread(status.read, manifest.digest)
+        promoted = await asyncio.to_thread(status.promotion, manifest.digest)
         return {
             **manifest.model_dump(mode="json", exclude={"files", "digest", "schema_version"}),
             "bundle_digest": manifest.digest,
             "engine_reason": self._engine_reason,
             "threshold": self._threshold,
+            "config": self._config,
+            "promoted": promoted and promoted.model_dump(mode="json"),
             "qualification": {"status": status.Status.IMPLEMENTED}
             if record is None
             else record.model_dump(mode="json"),
@@ -192,3 +198,13 @@ def _open(args: ModelArgs) -> tuple[Bundle, str]:
     say(f"{checkpoint.id}: engine {choice.engine}, {choice.reason}")
     precision = resolve_precision(args.precision, choice.engine, checkpoint.precision)
     return building.ensure(checkpoint, choice.engine, precision, log=say), choice.reason
+
+
+def _check_status(manifest: Manifest, required: status.Status | None) -> None:
+    record = status.read(manifest.digest)
+    reached = status.Status.IMPLEMENTED if record is None else record.status
+    if required is not None and not reached.reaches(required):
+        raise BundleUnqualified(
+            f"bundle {manifest.digest[:12]} of {manifest.checkpoint} has the status {reached} and "
+            f"`require` asks for {required}: qualify it where it is served without `require`"
+        )

@@ -222,6 +222,7 @@ class Ingress:
                 ],
                 "assetInfo": [],
                 "licenseInfo": {entry["id"]: entry["licence"] for entry in ready},
+                "limits": self._limits.model_dump(),
             }
         )
 

@@ -5,12 +5,14 @@ joins with AIPerf's by request id. Files lie under DETSERVE_HOME/requests, one f
 replica, and rotate.
 """
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -47,8 +49,17 @@ class RecordWriter:
 
 
 def read(since: float) -> Iterator[dict[str, Any]]:
-    """Every record of the files that were written to after `since` (seconds, `time.time()`)."""
-    for path in sorted(folder().glob("*.jsonl*")):
-        if path.stat().st_mtime >= since:
-            for line in path.read_bytes().splitlines():
-                yield orjson.loads(line)
+    """Every record, once, of the files that were written to after `since` (seconds,
+    `time.time()`); a file may be renamed by its writer meanwhile."""
+    with contextlib.ExitStack() as stack:
+        files: dict[int, BinaryIO] = {}
+        for path in sorted(folder().glob("*.jsonl*")):  # the one that is written to comes first
+            with contextlib.suppress(FileNotFoundError):
+                file = stack.enter_context(path.open("rb"))
+                status = os.fstat(file.fileno())
+                if status.st_mtime >= since:
+                    files.setdefault(status.st_ino, file)
+        for opened in files.values():
+            for line in opened:
+                if line.endswith(b"\n"):  # the last one may still be written
+                    yield orjson.loads(line)

@@ -26,7 +26,8 @@ and the HTTP `status` a caller sees; the sentence never repeats what the caller 
     ├── SourceError               fetching a checkpoint's published files
     │   └── SourceMismatch            a file whose sha256 is not the pinned one
     ├── BundleError               building or opening a bundle
-    │   └── BundleMismatch            a bundle that is not what its identity says
+    │   ├── BundleMismatch            a bundle that is not what its identity says
+    │   └── BundleUnqualified         a bundle that is not proved as far as its model requires
     └── QualificationError        a campaign that could not run (a failed gate is a result)
 """
 
@@ -137,6 +138,10 @@ class BundleError(DetserveError):
 
 class BundleMismatch(BundleError):
     code = "bundle_mismatch"
+
+
+class BundleUnqualified(BundleError):
+    code = "bundle_unqualified"
 
 
 class QualificationError(DetserveError):

@@ -1,7 +1,7 @@
-"""How far a bundle has been proved, and the record of it.
+"""How far a bundle has been proved, and the records of it.
 
-Statuses are never mixed up: each step needs the one before. The record belongs to a bundle's
-digest, so a changed bundle has none.
+Statuses are never mixed up: each step needs the one before. Both records, the outcome of the
+latest campaign and the sign-off, belong to a bundle's digest, so a changed bundle has none.
 """
 
 import os
@@ -25,6 +25,20 @@ class Status(StrEnum):
         return steps.index(self) >= steps.index(other)
 
 
+class Promotion(BaseModel):
+    """The sign-off of a bundle that passed a whole campaign (`scripts/qualify.py --promote`).
+
+    gates: those that it passed, by name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bundle_digest: str
+    run: str
+    date: str
+    gates: list[str]
+
+
 class QualificationRecord(BaseModel):
     """The outcome of the latest campaign on a bundle."""
 
@@ -42,12 +56,25 @@ def read(bundle_digest: str) -> QualificationRecord | None:
 
 
 def write(bundle_digest: str, record: QualificationRecord) -> None:
-    path = _path(bundle_digest)
+    _write(_path(bundle_digest), record)
+
+
+def promotion(bundle_digest: str) -> Promotion | None:
+    """The sign-off of that very bundle, or None."""
+    path = _path(bundle_digest, ".promoted")
+    return Promotion.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+
+def promote(record: Promotion) -> None:
+    _write(_path(record.bundle_digest, ".promoted"), record)
+
+
+def _write(path: Path, record: BaseModel) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(f".{os.getpid()}")
     scratch.write_text(record.model_dump_json(indent=1))
     os.replace(scratch, path)
 
 
-def _path(bundle_digest: str) -> Path:
-    return home() / "qualification" / f"{bundle_digest}.json"
+def _path(bundle_digest: str, kind: str = "") -> Path:
+    return home() / "qualification" / f"{bundle_digest}{kind}.json"

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,41 @@ from qualification.client import data_url
 from qualification.datasets.coco import DatasetImage
 
 WARM_UP = 5
-MEASURED = 50
-TIMEOUT_S = 900
+START_S = 120  # that AIPerf may take besides its requests
+REQUEST_S = 15  # of a request, on average, that a run is bounded by
+POLL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of AIPerf: `requests` measured after the warm-up, with `concurrency` requests at
+    once, or `rate` requests begun each second whatever is still open.
+
+    name: of its stage and its gates.
+    """
+
+    name: str
+    requests: int
+    concurrency: int | None = None
+    rate: float | None = None
+
+    @classmethod
+    def at_concurrency(cls, concurrency: int, requests: int) -> "Point":
+        return cls(f"aiperf-c{concurrency}", requests, concurrency=concurrency)
+
+    @classmethod
+    def at_rate(cls, rate: float, requests: int) -> "Point":
+        return cls(f"aiperf-r{rate:g}", requests, rate=rate)
+
+    @property
+    def timeout_s(self) -> float:
+        """After which the run is given up; a server that is merely slow stays below it."""
+        paced = self.requests / self.rate if self.rate else 0
+        return START_S + (WARM_UP + self.requests) * REQUEST_S + paced
+
+
+# The run that `aiperf-qualified` needs.
+QUALIFYING = Point("aiperf", 50, concurrency=1)
 
 
 class AIPerfRow(BaseModel):
@@ -44,10 +78,15 @@ class AIPerfRow(BaseModel):
 
 
 class AIPerfEvidence(BaseModel):
-    """A whole run: the client's rows, and the server's records under the same request ids."""
+    """A whole run: the client's rows, and the server's records under the same request ids.
+
+    expected: requests, the warm-up's too. concurrency, rate: of the point; one of them is None.
+    """
 
     command: list[str]
     expected: int
+    concurrency: int | None = 1
+    rate: float | None = None
     rows: list[AIPerfRow]
     records: dict[str, list[dict[str, Any]]]
     problems: list[str]  # what AIPerf itself reports as failed
@@ -59,21 +98,23 @@ def run(
     model: str,
     images: Sequence[DatasetImage],
     folder: Path,
+    point: Point,
     progress: Callable[[int, int], None],
 ) -> AIPerfEvidence:
-    """5 warm-up and 50 measured requests at concurrency 1, one image a request.
+    """5 warm-up requests and those of `point`, one image a request.
 
-    folder: holds AIPerf's own files afterwards; `artifacts` in it must not exist, because AIPerf
+    folder: made here, holds AIPerf's own files afterwards. It must be a fresh one, because AIPerf
     merges what an earlier run left.
+    progress: called every second with (seconds gone, seconds there are).
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     # data URLs, since AIPerf encodes the files it is given anew
     urls = {image.name: data_url(image.path.read_bytes()) for image in images}
     inputs = folder / "inputs.jsonl"
     with inputs.open("w") as file:
         for name, encoded in urls.items():
             file.write(json.dumps({"session_id": name, "images": [encoded]}) + "\n")
-    command = _command(url, model)
+    command = _command(url, model, point)
     started = time.time()
     with (
         (folder / "aiperf.log").open("w") as log,
@@ -88,12 +129,11 @@ def run(
             stderr=subprocess.STDOUT,
         )
         try:
-            exit_code = process.wait(TIMEOUT_S)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    progress(WARM_UP + MEASURED, WARM_UP + MEASURED)
+            late = not _ended(process, point.timeout_s, progress)
+        finally:
+            if process.poll() is None:
+                process.kill()  # its workers leave with it
+        exit_code = process.wait()
     artifacts = folder / "artifacts"
     by_payload = {hashlib.sha256(value.encode()).hexdigest(): name for name, value in urls.items()}
     rows = _rows(artifacts, by_payload)
@@ -103,26 +143,49 @@ def run(
         if record["id"] in ids:
             joined.setdefault(record["id"], []).append(record)
     # the payloads are the dataset's images again, 40 % larger
-    for copy in (inputs, artifacts / "inputs.json", *artifacts.glob("profile_export_raw.jsonl")):
+    raw = (*artifacts.glob("profile_export_raw.jsonl"), *artifacts.glob("raw_records/*"))
+    for copy in (inputs, artifacts / "inputs.json", *raw):
         copy.unlink(missing_ok=True)
+    problems = [f"AIPerf was stopped after {point.timeout_s:.0f} s"] if late else []
     return AIPerfEvidence(
         command=command,
-        expected=WARM_UP + MEASURED,
+        expected=WARM_UP + point.requests,
+        concurrency=point.concurrency,
+        rate=point.rate,
         rows=rows,
         records=joined,
-        problems=_problems(artifacts, exit_code),
+        problems=problems + _problems(artifacts, exit_code, point.requests),
     )
 
 
-def _command(url: str, model: str) -> list[str]:
+def _ended(
+    process: "subprocess.Popen[bytes]", timeout_s: float, progress: Callable[[int, int], None]
+) -> bool:
+    """Whether it ended by itself in time."""
+    start = time.monotonic()
+    while (gone := time.monotonic() - start) < timeout_s:
+        progress(int(gone), int(timeout_s))
+        try:
+            process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            continue
+        return True
+    return False
+
+
+def _command(url: str, model: str, point: Point) -> list[str]:
+    if point.rate is None:
+        pace = ("--concurrency", str(point.concurrency))
+    else:
+        pace = ("--request-rate", f"{point.rate:g}")
     return [
         str(Path(sys.executable).with_name("aiperf")),
         "profile",
         *("--model", model, "--url", url),
         *("--endpoint-type", "image_retrieval", "--endpoint", "/v1/infer"),
         *("--input-file", "inputs.jsonl", "--custom-dataset-type", "single_turn"),
-        *("--concurrency", "1"),
-        *("--warmup-request-count", str(WARM_UP), "--request-count", str(MEASURED)),
+        *pace,
+        *("--warmup-request-count", str(WARM_UP), "--request-count", str(point.requests)),
         *("--random-seed", "1", "--extra-inputs", f"model:{model}"),
         *("--export-level", "raw", "--export-http-trace"),
         *("--no-gpu-telemetry", "--no-server-metrics", "--ui", "none"),
@@ -156,7 +219,7 @@ def _rows(artifacts: Path, by_payload: dict[str, str]) -> list[AIPerfRow]:
     return sorted(rows, key=lambda row: row.start_ns)
 
 
-def _problems(artifacts: Path, exit_code: int) -> list[str]:
+def _problems(artifacts: Path, exit_code: int, requests: int) -> list[str]:
     """What AIPerf's own files say went wrong, besides single requests."""
     problems = [f"AIPerf ended with exit code {exit_code}"] if exit_code else []
     summary_file = artifacts / "profile_export_aiperf.json"
@@ -166,8 +229,8 @@ def _problems(artifacts: Path, exit_code: int) -> list[str]:
     if summary.get("was_cancelled") or not summary.get("is_complete"):
         problems.append("AIPerf says the run was cancelled or is not complete")
     counted = summary.get("request_count", {}).get("avg")
-    if counted != MEASURED:
-        problems.append(f"AIPerf counts {counted} successes of {MEASURED}")
+    if counted != requests:
+        problems.append(f"AIPerf counts {counted} successes of {requests}")
     for line in (artifacts / "profile_export.jsonl").read_bytes().splitlines():
         row = orjson.loads(line)
         if row.get("error"):

@@ -1,79 +1,81 @@
 """A campaign: every requested model through every stage, to rows, results.json and report.md."""
 
 import json
-import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import ray
 from PIL import Image
 
-from models import status
 from models.errors import DetserveError
-from models.status import QualificationRecord, Status
-from qualification import driver, environment, report, results
-from qualification.aiperf import AIPerfEvidence
-from qualification.driver import STAGES, StageResult
+from models.status import Status
+from qualification import environment, performance, report, results, verdict
+from qualification.aiperf import QUALIFYING, AIPerfEvidence, Point
 from qualification.evidence import Seen
 from qualification.gates import Gate
 from qualification.mean_ap import MeanAP
 from qualification.pictures import annotate
-from qualification.results import (
-    DatasetIdentity,
-    ImageSizes,
-    ModelRow,
-    Percentiles,
-    Performance,
-    Results,
-)
+from qualification.results import DatasetIdentity, ImageSizes, ModelRow, Results
+from qualification.stages import STAGES, StageResult
+from qualification.supervisor import Log, Progress, Supervisor
 
 PICTURES = 4
 EARLIER = "an earlier gate failed"
-PROGRESS_S = 0.5
+NOT_CHOSEN = "not chosen"
 
-Log = Callable[[str], None]
-Progress = Callable[[str, str, int, int], None]  # model, stage, done, total
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a campaign is to do.
+
+    models: names. stages: of STAGES, in order. sweep: AIPerf's runs under load. expected: the
+    status that a model must reach to pass. promote: sign off the bundles that pass.
+    """
+
+    models: Sequence[str]
+    stages: Sequence[str] = STAGES
+    sweep: Sequence[Point] = ()
+    expected: Status = Status.AIPERF_QUALIFIED
+    promote: bool = False
 
 
 def run(
     *,
     url: str,
     entries: dict[str, dict[str, Any]],
-    models: Sequence[str],
+    wanted: Wanted,
     folder: Path,
     command: str,
-    expected: Status,
     log: Log,
     progress: Progress,
 ) -> Results:
-    """Judge `models` of the application at `url`; files are written to `folder` as they exist.
+    """Judge models of the application at `url`; files are written to `folder` as they exist.
 
-    entries: `/v1/models` by name. expected: the status that a model must reach to pass.
+    entries: `/v1/models` by name.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    folder.mkdir(parents=True, exist_ok=True)
-    actor = driver.start(url, folder, f"qualification-{folder.name}-{os.getpid()}")
+    points = (QUALIFYING, *wanted.sweep)
+    supervisor = Supervisor(url, folder, points, log, progress)
     try:
         rows = []
-        for model in models:
-            row = _qualify(actor, model, entries.get(model), folder, log, progress)
-            row.passed = row.status.reaches(expected)
+        for model in wanted.models:
+            row = _ModelRun(supervisor, model, wanted, folder, log).row(entries.get(model))
             log(f"{model}: {row.status.value}, {'passed' if row.passed else 'FAILED'}")
             if row.reason:
                 log(f"{model}: {row.reason}")
             rows.append(row)
     finally:
-        ray.kill(actor)
+        supervisor.close()
     outcome = Results(
         run=folder.name,
         started=started,
         command=command,
-        expected=expected,
+        expected=wanted.expected,
         passed=bool(rows) and all(row.passed for row in rows),
         environment=environment.read(),
         rows=rows,
@@ -85,166 +87,140 @@ def run(
     return outcome
 
 
-def _qualify(
-    actor: Any,
-    model: str,
-    entry: dict[str, Any] | None,
-    folder: Path,
-    log: Log,
-    progress: Progress,
-) -> ModelRow:
-    start = time.perf_counter()
-    if entry is None or not entry["ready"]:
-        reason = "the application does not serve it" if entry is None else entry["reason"]
-        gate = Gate(
-            name="bundle", passed=False, measured={}, needed="a served bundle", detail=reason
+class _ModelRun:
+    """One model's stages, whatever happens to them, to one row."""
+
+    def __init__(
+        self, supervisor: Supervisor, model: str, wanted: Wanted, folder: Path, log: Log
+    ) -> None:
+        self._supervisor, self._model, self._wanted = supervisor, model, wanted
+        self._folder, self._log = folder, log
+        self._done: dict[str, StageResult] = {}
+        self._judged: list[Gate] = []
+        self._not_run: dict[str, str] = {}
+
+    def row(self, entry: dict[str, Any] | None) -> ModelRow:
+        """entry: of `/v1/models`, None if the model is not there."""
+        start = time.perf_counter()
+        if entry is None or not entry["ready"]:
+            reason = "the application does not serve it" if entry is None else entry["reason"]
+            self._fail("bundle", "a served bundle", reason)
+            self._not_run = dict.fromkeys(self._plan()[1:], EARLIER)
+        else:
+            self._stages(random=entry["weights"] == "random")
+        row = ModelRow(
+            model=self._model,
+            passed=False,
+            status=verdict.reached(self._judged, self._done),
+            gates=self._judged,
+            not_run=self._not_run,
+            seconds=0,
         )
-        return _row(model, {}, [gate], dict.fromkeys(STAGES[1:], EARLIER), None, start)
-    done: dict[str, StageResult] = {}
-    judged: list[Gate] = []
-    remaining = list(STAGES)
-    not_run: dict[str, str] = {}
-    if entry["weights"] == "random":
-        remaining.remove("dataset")
-        not_run["dataset"] = "random weights have no accuracy to measure"
-    while remaining and all(gate.passed for gate in judged):
-        stage = remaining.pop(0)
         try:
-            result = _stage(actor, model, stage, progress)
-        except DetserveError as error:
-            judged.append(
-                Gate(name=stage, passed=False, measured={}, needed="the stage", detail=str(error))
-            )
-            break
-        done[stage] = result
-        judged += result.gates
-        took = "kept from the interrupted run" if result.kept else f"{result.seconds:.1f} s"
-        log(f"{model}: {stage}, {took}")
-        for gate in result.gates:
-            verdict = "passed" if gate.passed else "FAILED"
-            log(f"{model}: gate {gate.name} {verdict}{gate.detail and f' ({gate.detail})'}")
-    not_run |= dict.fromkeys(remaining, EARLIER)
-    row = _row(model, done, judged, not_run, _described(actor, model, done), start)
-    row.pictures = _pictures(actor, model, done, folder)
-    if row.bundle_digest is not None:
-        status.write(
-            row.bundle_digest,
-            QualificationRecord(
-                status=row.status, run=folder.name, date=datetime.now(UTC).date().isoformat()
-            ),
-        )
-    return row
-
-
-def _stage(actor: Any, model: str, stage: str, progress: Progress) -> StageResult:
-    """One stage's result out of Ray's store, its progress shown meanwhile."""
-    pending = actor.stage.remote(model, stage)
-    while not ray.wait([pending], timeout=PROGRESS_S)[0]:
-        progress(model, stage, *ray.get(actor.progress.remote()))
-    try:
-        (reference,) = ray.get(pending)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, DetserveError):
-            raise error.cause from error
-        raise
-    result: StageResult = ray.get(reference)
-    return result
-
-
-def _described(actor: Any, model: str, done: dict[str, StageResult]) -> Any:
-    return ray.get(actor.describe.remote(model)) if done else None
-
-
-def _row(
-    model: str,
-    done: dict[str, StageResult],
-    judged: list[Gate],
-    not_run: dict[str, str],
-    described: Any,
-    start: float,
-) -> ModelRow:
-    passed = {gate.name for gate in judged if gate.passed}
-    row = ModelRow(
-        model=model,
-        passed=False,
-        status=_status(passed, done),
-        reason=_reason(judged, described),
-        gates=judged,
-        not_run=not_run,
-        seconds=time.perf_counter() - start,
-    )
-    if described is None:
+            self._describe(row)
+        except Exception as error:  # the verdict stands without it
+            self._unexpected("description", error)
+        not_chosen = [stage for stage, why in self._not_run.items() if why == NOT_CHOSEN]
+        weights = entry.get("weights") if entry else None
+        row.reason = verdict.reason(self._judged, not_chosen, weights)
+        row.passed = row.status.reaches(self._wanted.expected) and self._swept()
+        verdict.record(row, self._folder.name, promote=self._wanted.promote)
+        row.seconds = time.perf_counter() - start
         return row
-    what, name, digest, paths = described
-    row.checkpoint, row.family = what["checkpoint"], what["family"]
-    row.bundle_digest, row.engine = what["bundle_digest"], what["engine"]
-    row.precision = what["precision"]
-    row.settings = {key: what[key] for key in ("canvas", "threshold", "licence", "built_with")}
-    row.dataset = DatasetIdentity(name=name, digest=digest)
-    row.images = _sizes(paths)
-    if "dataset" in done:
-        row.native, row.reference = (
-            MeanAP.model_validate(done["dataset"].data[side]) for side in ("native", "reference")
+
+    def _plan(self) -> list[str]:
+        """Every stage in order, the sweep's points after the run at concurrency 1."""
+        points = [point.name for point in self._wanted.sweep]
+        after = STAGES.index("aiperf") + 1
+        return [*STAGES[:after], *points, *STAGES[after:]]
+
+    def _stages(self, random: bool) -> None:
+        points = {point.name for point in self._wanted.sweep}
+        stopped = False
+        for stage in self._plan():
+            if stage not in points and stage not in self._wanted.stages:
+                self._not_run[stage] = NOT_CHOSEN
+            elif stage == "dataset" and random:
+                self._not_run[stage] = "random weights have no accuracy to measure"
+            elif stopped:
+                self._not_run[stage] = EARLIER
+            else:
+                passed = self._stage(stage)
+                # a point that fails leaves the next one, and the look at the bundle, to be done
+                stopped = not passed and stage not in points
+
+    def _stage(self, stage: str) -> bool:
+        """Run one stage and take in its gates; whether all passed. Nothing it does ends here."""
+        try:
+            result = self._supervisor.stage(self._model, stage)
+        except DetserveError as error:
+            self._fail(stage, "the stage", str(error))
+            return False
+        except Exception as error:
+            self._unexpected(stage, error)
+            return False
+        self._done[stage] = result
+        self._judged += result.gates
+        took = "kept from the interrupted run" if result.kept else f"{result.seconds:.1f} s"
+        self._log(f"{self._model}: {stage}, {took}")
+        for gate in result.gates:
+            outcome = "passed" if gate.passed else "FAILED"
+            detail = gate.detail and f" ({gate.detail})"
+            self._log(f"{self._model}: gate {gate.name} {outcome}{detail}")
+        return all(gate.passed for gate in result.gates)
+
+    def _fail(self, name: str, needed: str, detail: str) -> None:
+        self._judged.append(
+            Gate(name=name, passed=False, measured={}, needed=needed, detail=detail)
         )
-    if "aiperf" in done:
-        row.performance = _performance(AIPerfEvidence.model_validate(done["aiperf"].data))
-    return row
 
+    def _unexpected(self, what: str, error: Exception) -> None:
+        """A row has no traceback, which would have paths of this machine in it."""
+        self._log(f"{self._model}: {what}: {''.join(traceback.format_exception(error))}")
+        kind = type(error).__name__
+        self._fail(what, "the stage", f"an unexpected {kind}; the output of the run explains it")
 
-def _reason(judged: list[Gate], described: Any) -> str | None:
-    """Why the status is not the highest; None when it is."""
-    for gate in judged:
-        if not gate.passed:
-            return f"gate {gate.name}: {gate.detail}"
-    if described is not None and described[0]["weights"] == "random":
-        return "random weights prove the path and no accuracy"
-    return None
+    def _swept(self) -> bool:
+        """Every point of the sweep ran and passed."""
+        return all(
+            point.name in self._done and all(gate.passed for gate in self._done[point.name].gates)
+            for point in self._wanted.sweep
+        )
 
-
-def _status(passed: set[str], done: dict[str, StageResult]) -> Status:
-    """The highest step whose own gates, and those of every step before, have passed."""
-    steps = (
-        (Status.IMPLEMENTED, {"bundle"}),
-        (Status.FAMILY_VALIDATED, {"owning-case", "reference-floor", "map", "map50"}),
-        (
-            Status.AIPERF_QUALIFIED,
-            {"identity", "aiperf-errors", "aiperf-responses", "aiperf-joins", "bundle-after"},
-        ),
-    )
-    reached = Status.PLANNED
-    for step, needed in steps:
-        if not needed <= passed or "native" not in done:
-            break
-        reached = step
-    return reached
-
-
-def _performance(evidence: AIPerfEvidence) -> Performance | None:
-    """None when a request has no record to join: there is then nothing to state."""
-    rows = [row for row in evidence.rows if row.phase == "profiling" and row.status == 200]
-    records = [evidence.records.get(row.request_id, []) for row in rows]
-    if not rows or not all(len(found) == 1 and found[0].get("tasks") for found in records):
-        return None
-    tasks = [found[0]["tasks"][0] for found in records]
-    seconds = (max(row.end_ns for row in rows) - min(row.start_ns for row in rows)) / 1e9
-    return Performance(
-        requests=len(rows),
-        client=_percentiles([row.latency_ms for row in rows]),
-        images_per_s=len(rows) / seconds,
-        handler=_percentiles([found[0]["handler_ms"] for found in records]),
-        queue=_percentiles([task["queue_ms"] for task in tasks]),
-        task_call_wall=_percentiles([task["task_call_wall_ms"] for task in tasks]),
-        stages={
-            stage: _percentiles([task["stages_ms"][stage] for task in tasks])
-            for stage in tasks[0]["stages_ms"]
-        },
-        command=evidence.command,
-    )
-
-
-def _percentiles(values: Sequence[float]) -> Percentiles:
-    p50, p95 = np.percentile(values, [50, 95])
-    return Percentiles(p50_ms=float(p50), p95_ms=float(p95))
+    def _describe(self, row: ModelRow) -> None:
+        """What the stages saw besides their verdicts."""
+        if not self._done:
+            return
+        what, name, digest, paths = self._supervisor.describe(self._model)
+        row.checkpoint, row.family = what["checkpoint"], what["family"]
+        row.bundle_digest, row.engine = what["bundle_digest"], what["engine"]
+        row.precision = what["precision"]
+        row.settings = {
+            key: what[key] for key in ("canvas", "threshold", "licence", "built_with", "config")
+        }
+        row.dataset = DatasetIdentity(name=name, digest=digest)
+        row.images = _sizes(paths)
+        if "dataset" in self._done:
+            data = self._done["dataset"].data
+            row.native, row.reference = (
+                MeanAP.model_validate(data[side]) for side in ("native", "reference")
+            )
+        runs = {
+            point.name: self._done[point.name]
+            for point in (QUALIFYING, *self._wanted.sweep)
+            if point.name in self._done
+        }
+        if QUALIFYING.name in runs:
+            evidence = AIPerfEvidence.model_validate(runs[QUALIFYING.name].data)
+            row.performance = performance.performance(evidence)
+        row.sweep = [
+            performance.sweep_point(result)
+            for name, result in runs.items()
+            if name != QUALIFYING.name
+        ]
+        if runs:
+            performance.write_requests(self._folder / self._model / "requests.jsonl", runs)
+        row.pictures = _pictures(paths, self._model, self._done, self._folder)
 
 
 def _sizes(paths: Sequence[Path]) -> ImageSizes:
@@ -264,16 +240,18 @@ def _sizes(paths: Sequence[Path]) -> ImageSizes:
     )
 
 
-def _pictures(actor: Any, model: str, done: dict[str, StageResult], folder: Path) -> list[str]:
+def _pictures(
+    paths: Sequence[Path], model: str, done: dict[str, StageResult], folder: Path
+) -> list[str]:
     """Files with the detections drawn, of the images with the most different labels."""
     if "native" not in done:
         return []
     seen = [Seen.from_json(value) for value in done["native"].data["seen"]]
-    paths = {path.name: path for path in ray.get(actor.describe.remote(model))[3]}
+    by_name = {path.name: path for path in paths}
     seen.sort(key=lambda one: (-len(set(one.labels)), one.image))
     made = []
     for one in seen[:PICTURES]:
         target = folder / model / f"{Path(one.image).stem}.jpg"
-        annotate(paths[one.image], one, target)
+        annotate(by_name[one.image], one, target)
         made.append(f"{model}/{target.name}")
     return made

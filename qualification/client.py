@@ -22,12 +22,15 @@ class Client:
         # trust_env off: a proxy of the environment must not stand between us and the server
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
 
-    def infer(self, model: str | None, images: Sequence[bytes]) -> tuple[int, bytes]:
+    def infer(
+        self, model: str | None, images: Sequence[bytes], request_id: str | None = None
+    ) -> tuple[int, bytes]:
         """(status, body) of one request; status 0 and the reason when there was no answer."""
         items = [{"type": "image_url", "url": data_url(image)} for image in images]
         body = {"input": items} if model is None else {"model": model, "input": items}
+        headers = {"x-request-id": request_id} if request_id else None
         try:
-            answer = self._http.post("/v1/infer", content=orjson.dumps(body))
+            answer = self._http.post("/v1/infer", content=orjson.dumps(body), headers=headers)
         except httpx.HTTPError as error:
             return 0, repr(error).encode()
         return answer.status_code, answer.content

@@ -2,121 +2,67 @@
 
 It lives in the application's own Ray cluster, so that native results come through the very
 handles that serve HTTP. Each stage's result is an object in Ray's store, put there and kept by
-the actor, and a file in the run's folder as soon as it exists, so that a run can be resumed.
+the actor, and a file in the run's folder as soon as it exists, so that a run can be resumed, by
+another driver too.
 """
 
 import asyncio
-import hashlib
-import json
-import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import ray
-from pydantic import BaseModel
 from ray import serve
+from ray.serve.exceptions import RayServeException
 
 from deployments.config import IngressArgs
 from deployments.detector import TaskResult
 from models import catalogue
-from models.catalogue import Checkpoint
 from models.errors import DetserveError, QualificationError
-from models.family import Family, family
-from models.fetch import fetch
-from qualification import aiperf, gates
+from models.family import family
+from qualification import gates, probes, reconcile, stages, work
+from qualification.aiperf import Point
 from qualification.client import Client
 from qualification.datasets import coco
-from qualification.datasets.coco import Dataset
 from qualification.evidence import Seen
 from qualification.gates import Gate, HalfCase
 from qualification.mean_ap import mean_ap
+from qualification.stages import StageResult
+from qualification.target import BELOW, Target
 
 # What a stage saw, as JSON, and its verdicts.
 Outcome = tuple[dict[str, Any], list[Gate]]
 
-BELOW = "below"  # the key of detections down to below the served threshold
-
-STAGES = (
-    "bundle",
-    "native",
-    "reference",
-    "owning-case",
-    "dataset",
-    "identity",
-    "aiperf",
-    "bundle-after",
-)
-
-
-class StageResult(BaseModel):
-    """What a stage saw and how its gates judged it.
-
-    key: digest of what the stage depends on; a saved result is taken up again only under the
-    same key.
-    """
-
-    stage: str
-    key: str
-    gates: list[Gate]
-    data: dict[str, Any]
-    seconds: float
-    kept: bool = False  # taken up from an interrupted run
-
-
-@dataclass
-class Target:
-    """One served model under qualification."""
-
-    name: str
-    described: dict[str, Any]
-    checkpoint: Checkpoint
-    family: Family
-    dataset: Dataset
-    results: dict[str, StageResult] = field(default_factory=dict)
-
-    @property
-    def digest(self) -> str:
-        digest: str = self.described["bundle_digest"]
-        return digest
-
-    @property
-    def key(self) -> str:
-        parts = (self.digest, self.dataset.digest, self.described["threshold"])
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """What to detect down to, by the key under which it is kept: the served threshold and, in
-        FP16, as far below it as two scores of one object may be apart."""
-        served: float = self.described["threshold"]
-        if self.described["precision"] != "fp16":
-            return {"seen": served}
-        return {"seen": served, BELOW: max(0.0, served - self.family.criteria.score)}
-
-    def seen(self, stage: str, key: str = "seen") -> list[Seen]:
-        return [Seen.from_json(value) for value in self.results[stage].data[key]]
+CALL_S = 120  # that a replica may take to answer; a handle to nothing waits for ever
+FORGOTTEN_S = 120  # without a question after which the campaign is gone, and so is the driver
 
 
 class Driver:
     """Runs one stage at a time; `progress` may be asked meanwhile (an asyncio actor).
 
-    url: the application over HTTP. folder: the run's folder.
+    url: the application over HTTP. folder: the run's folder. points: AIPerf's runs, each a stage
+    of its name.
     """
 
-    def __init__(self, url: str, folder: str) -> None:
+    def __init__(self, url: str, folder: str, points: Sequence[Point]) -> None:
         self._url = url
         self._folder = Path(folder)
+        self._points = {point.name: point for point in points}
         self._targets: dict[str, Target] = {}
         self._objects: dict[tuple[str, str], ray.ObjectRef[StageResult]] = {}
         self._progress = (0, 0)
+        self._moved = self._asked = time.monotonic()
+        self._watch: asyncio.Task[None] | None = None
 
-    async def progress(self) -> tuple[int, int]:
-        """(done, total) of the stage that is running."""
-        return self._progress
+    async def progress(self) -> tuple[int, int, float]:
+        """(done, total) of the stage that is running, and the seconds since that last moved."""
+        self._asked = time.monotonic()
+        return *self._progress, self._asked - self._moved
+
+    async def report(self, done: int, total: int) -> None:
+        """For the tasks of work.py."""
+        self._report(done, total)
 
     async def stage(self, model: str, stage: str) -> "list[ray.ObjectRef[StageResult]]":
         """Run (or take up again) a stage: a list of one reference, so that Ray hands over the
@@ -125,17 +71,17 @@ class Driver:
         Raises:
             DetserveError: the stage could not run; a gate that fails is a result.
         """
-        self._progress = (0, 0)
+        self._asked = time.monotonic()
+        self._watch = self._watch or asyncio.create_task(self._leave_when_forgotten())
+        self._report(0, 0)
         if model not in self._targets:
             self._targets[model] = await self._target(model)
         target = self._targets[model]
-        path = self._folder / model / f"{stage}.json"
-        saved = await asyncio.to_thread(_saved, path)
-        if saved is not None and saved.key == target.key and not _checks_disk(stage):
-            result = saved.model_copy(update={"kept": True})
-        else:
+        result = None if stage in stages.ALWAYS else await self._saved(target, stage)
+        if result is None:
+            await self._take_up(target, stage)
             result = await self._run(target, stage)
-            await asyncio.to_thread(_save, path, result)
+            await asyncio.to_thread(stages.save, self._path(target, stage), result)
         target.results[stage] = result
         reference = ray.put(result)
         self._objects[model, stage] = reference
@@ -143,56 +89,103 @@ class Driver:
 
     async def describe(self, model: str) -> tuple[dict[str, Any], str, str, list[Path]]:
         """What is served, the dataset's name and digest, and its image files."""
+        if model not in self._targets:
+            self._targets[model] = await self._target(model)
         target = self._targets[model]
         paths = [image.path for image in target.dataset.images]
         return target.described, target.dataset.name, target.dataset.digest, paths
 
     async def _target(self, model: str) -> Target:
-        described = await self._handle(model).describe.remote()
+        described = await self._call(model, "describe")
         checkpoint = catalogue.load(described["checkpoint"])
         dataset = await asyncio.to_thread(coco.load, checkpoint.dataset, self._report)
         return Target(model, described, checkpoint, family(checkpoint.family), dataset)
 
+    async def _saved(self, target: Target, stage: str) -> StageResult | None:
+        """The saved result, if it is of what is served and asked for now."""
+        found = await asyncio.to_thread(stages.saved, self._path(target, stage))
+        if found is None or found.key != self._key(target, stage):
+            return None
+        return found.model_copy(update={"kept": True})
+
+    async def _take_up(self, target: Target, stage: str) -> None:
+        """Have the results that `stage` needs; another driver may have made them.
+
+        Raises:
+            QualificationError: there are none of what is served now.
+        """
+        needed = stages.NEEDS.get("aiperf" if stage in self._points else stage, ())
+        for name in set(needed) - target.results.keys():
+            found = await self._saved(target, name)
+            if found is None:
+                raise QualificationError(
+                    f"there is no result of the stage {name} on what is served now: it changed "
+                    f"during the campaign"
+                )
+            target.results[name] = found
+
     async def _run(self, target: Target, stage: str) -> StageResult:
         start = time.perf_counter()
-        if stage in ("bundle", "bundle-after"):
-            data, judged = await self._bundle(target, stage)
+        if stage == "bundle":
+            data, judged = await self._bundle(target)
+        elif stage == "bundle-after":
+            data, judged = await self._bundle_after(target)
         elif stage == "native":
             data, judged = await self._native(target)
+        elif stage == "reference":
+            data, judged = await self._reference(target)
+        elif stage in self._points:
+            data, judged = await self._aiperf(target, self._points[stage])
         else:
             run: Callable[[Target], Outcome] = {
-                "reference": self._reference,
                 "owning-case": self._owning_case,
                 "dataset": self._dataset,
                 "identity": self._identity,
-                "aiperf": self._aiperf,
+                "probes": self._probes,
             }[stage]
             data, judged = await asyncio.to_thread(run, target)
         return StageResult(
             stage=stage,
-            key=target.key,
+            key=self._key(target, stage),
             gates=judged,
             data=data,
             seconds=time.perf_counter() - start,
         )
 
-    async def _bundle(self, target: Target, stage: str) -> Outcome:
-        found = await self._handle(target.name).verify_bundle.remote()
+    async def _bundle(self, target: Target) -> Outcome:
+        gate = await self._on_disk(target, "bundle")
+        listed, limits = await asyncio.to_thread(self._listed, target.name)
+        judged = [gate, reconcile.reconciliation(target.checkpoint, target.described, listed)]
+        return {"described": target.described, "limits": limits}, judged
+
+    async def _bundle_after(self, target: Target) -> Outcome:
+        gate = await self._on_disk(target, "bundle-after")
+        before = target.results["bundle"].data["described"]
+        after = await self._call(target.name, "describe")
+        return {"described": after}, [gate, reconcile.unchanged(before, after)]
+
+    async def _on_disk(self, target: Target, name: str) -> Gate:
+        found = await self._call(target.name, "verify_bundle")
         if isinstance(found, DetserveError):
-            gate = gates.bundle(stage, target.digest, None, str(found))
-        else:
-            gate = gates.bundle(stage, target.digest, found, None)
-        return {"described": target.described}, [gate]
+            return gates.bundle(name, target.digest, None, str(found))
+        return gates.bundle(name, target.digest, found, None)
+
+    def _listed(self, model: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """The model in `/v1/models`, and the limits of the ingress."""
+        client = Client(self._url)
+        entries: Any = client.get("/v1/models")[1]["data"]
+        limits: Any = client.get("/v1/metadata")[1]["limits"]
+        client.close()
+        return next((entry for entry in entries if entry["id"] == model), None), limits
 
     async def _native(self, target: Target) -> Outcome:
-        handle = self._handle(target.name)
         max_pixels: int = IngressArgs.model_fields["max_pixels"].default
         seen: dict[str, list[Any]] = {key: [] for key in target.thresholds}
         for done, image in enumerate(target.dataset.images):
             self._report(done, len(target.dataset.images))
             encoded = await asyncio.to_thread(image.path.read_bytes)
             for key, threshold in target.thresholds.items():
-                result = await handle.detect.remote(encoded, max_pixels, threshold)
+                result = await self._call(target.name, "detect", encoded, max_pixels, threshold)
                 if not isinstance(result, TaskResult):
                     raise QualificationError(f"{image.name}: {result}")
                 if result.bundle_digest != target.digest:
@@ -200,18 +193,10 @@ class Driver:
                 seen[key].append(Seen(image.name, result.detections, result.labels).to_json())
         return seen, []
 
-    def _reference(self, target: Target) -> Outcome:
-        checkpoint = target.checkpoint
-        files = fetch(checkpoint.source, checkpoint.id, checkpoint.licence, log=_ignore)
-        reference = target.family.reference(files, checkpoint.canvas, checkpoint.labels)
-        seen: dict[str, list[Any]] = {key: [] for key in target.thresholds}
-        for done, image in enumerate(target.dataset.images):
-            self._report(done, len(target.dataset.images))
-            encoded = image.path.read_bytes()
-            for key, threshold in target.thresholds.items():
-                found = reference(encoded, threshold)
-                seen[key].append(Seen.of(image.name, found, reference.labels).to_json())
-        return {**seen, "labels": list(reference.labels)}, []
+    async def _reference(self, target: Target) -> Outcome:
+        images, this = target.dataset.images, _this()
+        found = work.reference.remote(target.checkpoint, images, target.thresholds, this)
+        return await work.done("the process of the reference", found), []
 
     def _owning_case(self, target: Target) -> Outcome:
         half = None
@@ -248,51 +233,57 @@ class Driver:
         }
         return data, [gates.identity(target.seen("native"), responses)]
 
-    def _aiperf(self, target: Target) -> Outcome:
-        folder = self._folder / target.name / f"aiperf-{time.strftime('%Y%m%d-%H%M%S')}"
-        evidence = aiperf.run(
+    def _probes(self, target: Target) -> Outcome:
+        evidence = probes.run(
             url=self._url,
             model=target.name,
             images=target.dataset.images,
-            folder=folder,
+            max_images=target.results["bundle"].data["limits"]["max_images"],
             progress=self._report,
         )
-        judged = gates.aiperf(target.seen("native"), evidence, target.digest)
+        return evidence.model_dump(), probes.gates(target.seen("native"), evidence)
+
+    async def _aiperf(self, target: Target, point: Point) -> Outcome:
+        folder = self._folder / target.name / f"{point.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        run = work.load_test.remote(
+            self._url, target.name, target.dataset.images, folder, point, _this()
+        )
+        evidence = await work.done("the process that ran AIPerf", run)
+        judged = gates.aiperf(target.seen("native"), evidence, target.digest, point.name)
         return evidence.model_dump(), judged
 
-    def _handle(self, model: str) -> Any:
-        return serve.get_deployment_handle("Detector", model)
+    async def _call(self, model: str, method: str, *arguments: Any) -> Any:
+        """What a replica answers.
+
+        Raises:
+            QualificationError: it was lost or does not answer.
+        """
+        handle = serve.get_deployment_handle("Detector", model)
+        answer = getattr(handle, method).remote(*arguments)
+        try:
+            return await asyncio.wait_for(work.done(f"a replica of {model}", answer), CALL_S)
+        except TimeoutError as error:
+            raise QualificationError(f"no replica of {model} answered in {CALL_S} s") from error
+        except RayServeException as error:
+            raise QualificationError(f"{model} does not answer ({error})") from error
+
+    def _key(self, target: Target, stage: str) -> str:
+        point = self._points.get(stage)
+        return target.key if point is None else stages.digest(target.key, point)
+
+    def _path(self, target: Target, stage: str) -> Path:
+        return stages.path(self._folder, target.name, stage)
 
     def _report(self, done: int, total: int) -> None:
         self._progress = (done, total)
+        self._moved = time.monotonic()
+
+    async def _leave_when_forgotten(self) -> None:
+        """A script that was killed cannot end this actor."""
+        while time.monotonic() - self._asked < FORGOTTEN_S:
+            await asyncio.sleep(FORGOTTEN_S / 10)
+        ray.kill(_this())
 
 
-def start(url: str, folder: Path, name: str) -> Any:
-    """A detached, named driver actor in the connected Ray cluster.
-
-    Detached, because an ordinary actor and its objects die with the script that made it.
-    """
-    options: dict[str, Any] = {"num_cpus": 0, "name": name, "lifetime": "detached"}
-    return ray.remote(Driver).options(**options).remote(url, str(folder))
-
-
-def _checks_disk(stage: str) -> bool:
-    """Stages that look at files which may have changed since; never taken from a saved result."""
-    return stage in ("bundle", "bundle-after")
-
-
-def _save(path: Path, result: StageResult) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".tmp")
-    scratch.write_bytes(orjson.dumps(result.model_dump(mode="json")))
-    os.replace(scratch, path)
-
-
-def _saved(path: Path) -> StageResult | None:
-    if not path.is_file():
-        return None
-    return StageResult.model_validate(json.loads(path.read_bytes()))
-
-
-def _ignore(message: str) -> None:
-    """The files are already in the cache: the bundle was built from them."""
+def _this() -> Any:
+    return ray.get_runtime_context().current_actor

@@ -164,7 +164,7 @@ def identity(native: Sequence[Seen], responses: Sequence[tuple[int, bytes]]) -> 
     """
     failures = []
     for seen, (status, body) in zip(native, responses, strict=True):
-        problem = _answer_problem(seen, status, body)
+        problem = answer_problem(seen, status, body)
         if problem is not None:
             failures.append(f"{seen.image}: {problem}")
     return Gate(
@@ -176,8 +176,13 @@ def identity(native: Sequence[Seen], responses: Sequence[tuple[int, bytes]]) -> 
     )
 
 
-def aiperf(native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str) -> list[Gate]:
-    """Three gates on the AIPerf run: no errors, every response right, every join single."""
+def aiperf(
+    native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str, name: str = "aiperf"
+) -> list[Gate]:
+    """Three gates on an AIPerf run: no errors, every response right, every join single.
+
+    name: of the run's point, with which the gates' names begin.
+    """
     problems = list(evidence.problems)
     problems += [
         f"request {row.request_id}: status {row.status}"
@@ -192,7 +197,7 @@ def aiperf(native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str)
         problem = (
             "its image is none of the dataset's"
             if seen is None
-            else _answer_problem(seen, row.status, row.body.encode())
+            else answer_problem(seen, row.status, row.body.encode())
         )
         if problem is not None:
             wrong.append(f"request {row.request_id} ({row.image}): {problem}")
@@ -209,21 +214,21 @@ def aiperf(native: Sequence[Seen], evidence: AIPerfEvidence, bundle_digest: str)
     missing = max(expected - len(evidence.rows), 0)
     return [
         Gate(
-            name="aiperf-errors",
+            name=f"{name}-errors",
             passed=not problems and not missing,
             measured={"requests": len(evidence.rows), "errors": len(problems) + missing},
             needed=f"{expected} requests, 0 errors",
             detail="; ".join(problems[:3]),
         ),
         Gate(
-            name="aiperf-responses",
+            name=f"{name}-responses",
             passed=not wrong and len(evidence.rows) == expected,
             measured={"verified": len(evidence.rows) - len(wrong), "responses": expected},
             needed=f"{expected} of {expected} equal to the native result of their own image",
             detail="; ".join(wrong[:3]),
         ),
         Gate(
-            name="aiperf-joins",
+            name=f"{name}-joins",
             passed=not joins and len(evidence.rows) == expected,
             measured={"missing_or_double": len(joins) + missing},
             needed="each request id in exactly one server record of this bundle",
@@ -237,7 +242,8 @@ def _rounded(value: float, towards: str) -> str:
     return str(Decimal(value).quantize(Decimal("0.0001"), rounding=towards))
 
 
-def _answer_problem(seen: Seen, status: int, body: bytes) -> str | None:
+def answer_problem(seen: Seen, status: int, body: bytes) -> str | None:
+    """None when an answer about one image holds the very boxes of `seen`, else a sentence."""
     if status != 200:
         return f"status {status}"
     try:

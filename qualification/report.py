@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from qualification.gates import Gate
-from qualification.results import ModelRow, Percentiles, Results
+from qualification.results import ModelRow, Percentiles, Results, SweepPoint
 
 COLUMNS = (
     "model",
@@ -15,6 +15,21 @@ COLUMNS = (
     "AIPerf verified",
     "errors",
     "missing joins",
+    "client p50 / p95 ms",
+    "Task p50 / p95 ms",
+    "images/s",
+)
+
+
+SWEEP = (
+    "under load",
+    "verdict",
+    "requests",
+    "verified",
+    "boxes",
+    "joins",
+    "mismatches",
+    "errors",
     "client p50 / p95 ms",
     "Task p50 / p95 ms",
     "images/s",
@@ -103,6 +118,23 @@ def _cells(row: ModelRow) -> list[str]:
     ]
 
 
+def _sweep(point: SweepPoint) -> str:
+    pace = f"{point.concurrency} at once" if point.rate is None else f"{point.rate:g} a second"
+    counts = (point.requests, point.verified, point.boxes, point.joins, point.mismatches)
+    found = point.performance
+    return _line(
+        [
+            pace,
+            "pass" if point.passed else "FAIL",
+            *map(str, counts),
+            str(point.errors),
+            _milliseconds(found.client if found else None),
+            _milliseconds(found.task_call_wall if found else None),
+            f"{found.images_per_s:.2f}" if found else "not run",
+        ]
+    )
+
+
 def _verdict(gate: Gate | None, absent: str = "not run") -> str:
     if gate is None:
         return absent
@@ -153,6 +185,8 @@ def _section(row: ModelRow) -> list[str]:
             for name, part in parts.items()
         ]
         lines.append("")
+    if row.sweep:
+        lines += [_line(SWEEP), _line(["---"] * len(SWEEP)), *map(_sweep, row.sweep), ""]
     lines += [f"![detections of {row.model}]({picture})" for picture in row.pictures]
     lines.append("")
     return lines

@@ -17,14 +17,14 @@ class _Row(BaseModel):
 
 
 class Percentiles(_Row):
-    """Milliseconds over the 50 measured requests."""
+    """Milliseconds over the measured requests."""
 
     p50_ms: float
     p95_ms: float
 
 
 class Performance(_Row):
-    """The AIPerf run, client and server apart."""
+    """An AIPerf run, client and server apart."""
 
     requests: int = Field(description="measured requests, the warm-up left out")
     client: Percentiles = Field(description="client latency: request sent to response read")
@@ -34,6 +34,23 @@ class Performance(_Row):
     task_call_wall: Percentiles = Field(description="Task call: decode to detections")
     stages: dict[str, Percentiles] = Field(description="of the Task call")
     command: list[str] = Field(description="the AIPerf command")
+
+
+class SweepPoint(_Row):
+    """An AIPerf run under load, every response of it verified."""
+
+    point: str = Field(description="stage of the run; its gates begin with it")
+    concurrency: int | None = Field(description="requests at once; null where a rate is held")
+    rate: float | None = Field(description="requests begun each second")
+    passed: bool = Field(description="its three gates did")
+    requests: int = Field(description="sent, the warm-up's too")
+    verified: int = Field(description="answers equal to the native result of their own image")
+    mismatches: int = Field(description="requests less those verified")
+    boxes: int = Field(description="boxes in all answers")
+    joins: int = Field(description="requests with exactly one server record")
+    errors: int = Field(description="requests that failed, and failures of AIPerf itself")
+    replicas: int = Field(description="replicas of the model that answered")
+    performance: Performance | None
 
 
 class ImageSizes(_Row):
@@ -56,7 +73,9 @@ class ModelRow(_Row):
     """One model's outcome."""
 
     model: str = Field(description="served name")
-    passed: bool = Field(description="the status is at least the expected one")
+    passed: bool = Field(
+        description="the status is at least the expected one, and every point of a sweep passed"
+    )
     status: Status
     reason: str | None = Field(None, description="why the status is not the highest there is")
     gates: list[Gate] = Field(description="in the order they were judged; later ones are not run")
@@ -74,6 +93,8 @@ class ModelRow(_Row):
     native: MeanAP | None = Field(None, description="mAP of the served engine")
     reference: MeanAP | None = Field(None, description="mAP of the family's reference")
     performance: Performance | None = None
+    promoted: bool = Field(False, description="this run signed the bundle off (--promote)")
+    sweep: list[SweepPoint] = Field(default_factory=list, description="runs under load")
     pictures: list[str] = Field(default_factory=list, description="files beside results.json")
     seconds: float = Field(description="wall time of this model's stages")
 
@@ -93,7 +114,7 @@ class Environment(_Row):
 
 
 class Results(_Row):
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     run: str = Field(description="the run's folder name")
     started: str = Field(description="ISO 8601, UTC")
     command: str = Field(description="reproduces the run from the project's folder")

@@ -4,19 +4,23 @@
     python scripts/qualify.py                                  # the models of serve_config.yaml
     python scripts/qualify.py --config my.yaml --model yolox-nano
     python scripts/qualify.py --address auto                   # an application that is running
+    python scripts/qualify.py --stages owning-case,dataset     # these and what they need
+    python scripts/qualify.py --concurrency 1,2,4,8,16 --requests 200 --request-rate 20
 
 Starts the application unless --address names a running one, judges every gate and writes
 results.json, report.md and annotated images. An unfinished run is taken up again where it
-stopped. Exit code: 0 only if every requested model reached the expected status (by default it
-passed every gate), 1 if one did not, 2 if the campaign could not run.
+stopped, unless another campaign is at it. Exit code: 0 only if every requested model reached the
+expected status (by default it passed every gate) and passed every point of a sweep, 1 if one did
+not, 2 if the campaign could not run.
 """
 
 import argparse
 import os
 import shlex
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -33,6 +37,41 @@ def main() -> int:
         choices=["implemented", "family-validated", "aiperf-qualified"],
         default="aiperf-qualified",
         help="the status every model must reach for exit code 0 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--stages",
+        type=_words,
+        metavar="NAME,…",
+        help="these stages and those they need; the others stand in `not_run`, and no status is "
+        "reached that needs them (default: all)",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=_numbers(int),
+        default=[],
+        metavar="N,…",
+        help="also an AIPerf run with each of these numbers of requests at once, every response "
+        "verified; one that fails fails the model",
+    )
+    parser.add_argument(
+        "--request-rate",
+        type=_numbers(float),
+        default=[],
+        metavar="R,…",
+        help="the same with each of these numbers of requests begun every second",
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=200,
+        metavar="N",
+        help="measured requests of each of these runs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--promote",
+        action="store_true",
+        help="sign off each bundle that passes as aiperf-qualified: /v1/models then shows it as "
+        "promoted, under its digest",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -74,13 +113,40 @@ def main() -> int:
 
 def _qualify(args: argparse.Namespace) -> int:
     from models.errors import QualificationError
-    from models.status import Status
-    from qualification import campaign, launch, report
+    from qualification import run_folder
 
     if not args.address and not args.config.is_file():
         raise QualificationError(f"no such file: {args.config}")
-    folder = _folder(args.out)
-    _log(f"run folder {folder}")
+    chosen = _chosen(args)
+    with run_folder.claim(PROJECT / "results", args.out) as folder:
+        _log(f"run folder {folder}")
+        return _campaign(args, chosen, folder)
+
+
+def _chosen(args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
+    """Stages, and the points of a sweep."""
+    from models.errors import QualificationError
+    from qualification import stages
+    from qualification.aiperf import Point
+
+    chosen = stages.STAGES if args.stages is None else stages.choose(args.stages)
+    sweep = [Point.at_concurrency(number, args.requests) for number in args.concurrency]
+    sweep += [Point.at_rate(rate, args.requests) for rate in args.request_rate]
+    if sweep and "aiperf" not in chosen:
+        raise QualificationError("a sweep loads what the stage aiperf has passed: choose it too")
+    if len({point.name for point in sweep}) < len(sweep):
+        raise QualificationError("a point of the sweep is named twice")
+    if args.requests < 1:
+        raise QualificationError("--requests must be at least 1")
+    return chosen, sweep
+
+
+def _campaign(
+    args: argparse.Namespace, chosen: tuple[tuple[str, ...], list[Any]], folder: Path
+) -> int:
+    from models.status import Status
+    from qualification import campaign, launch, report
+
     application = (
         launch.running(args.address, args.url or "http://127.0.0.1:8000")
         if args.address
@@ -89,13 +155,19 @@ def _qualify(args: argparse.Namespace) -> int:
     with application as address:
         url = args.url or address
         entries = launch.wait_until_settled(url, args.model, _log)
+        stages, sweep = chosen
         outcome = campaign.run(
             url=url,
             entries=entries,
-            models=args.model or sorted(entries),
+            wanted=campaign.Wanted(
+                models=args.model or sorted(entries),
+                stages=stages,
+                sweep=sweep,
+                expected=Status(args.expect),
+                promote=args.promote,
+            ),
             folder=folder,
             command=_command(),
-            expected=Status(args.expect),
             log=_log,
             progress=_progress,
         )
@@ -106,21 +178,20 @@ def _qualify(args: argparse.Namespace) -> int:
     return 0 if outcome.passed else 1
 
 
-def _folder(out: Path | None) -> Path:
-    """The run's folder: as asked, the newest unfinished one, or a new one."""
-    from models.errors import QualificationError
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
-    if out is not None and (out / "results.json").exists():
-        raise QualificationError(f"{out} holds a finished run; choose another folder")
-    if out is None:
-        results = PROJECT / "results"
-        unfinished = [
-            run
-            for run in sorted(results.glob("20*"), reverse=True)
-            if not (run / "results.json").exists()
-        ]
-        out = unfinished[0] if unfinished else results / time.strftime("%Y%m%d-%H%M%S")
-    return out.absolute()
+
+def _numbers(kind: type[Any]) -> Callable[[str], list[Any]]:
+    """Comma-separated numbers above zero."""
+
+    def numbers(text: str) -> list[Any]:
+        found = [kind(word) for word in _words(text)]
+        if not found or not all(number > 0 for number in found):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers above zero")
+        return found
+
+    return numbers
 
 
 def _command() -> str:

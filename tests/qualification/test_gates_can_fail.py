@@ -18,7 +18,7 @@ import yaml
 
 from models import catalogue
 from models.home import home
-from qualification.driver import STAGES
+from qualification.stages import STAGES
 from tests.conftest import PROJECT
 from tests.qualification import faults
 

@@ -234,7 +234,7 @@ def test_results_are_valid_by_their_schema_and_come_back_as_they_were(row: Model
     "change",
     [
         {"passed": "perhaps"},
-        {"schema_version": 2},
+        {"schema_version": 3},
         {"note": "another field"},
         {"rows": [{"model": "m"}]},
     ],

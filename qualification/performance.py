@@ -1,0 +1,118 @@
+"""What AIPerf's runs come to: latencies of both sides, the sweep's points, and `requests.jsonl`,
+the two independent records of each request joined by its id.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from qualification.aiperf import AIPerfEvidence, AIPerfRow
+from qualification.evidence import InvalidResponse, parse_response
+from qualification.gates import Gate
+from qualification.results import Percentiles, Performance, SweepPoint
+from qualification.stages import StageResult
+
+
+def performance(evidence: AIPerfEvidence) -> Performance | None:
+    """None when a request has no record to join: there is then nothing to state."""
+    rows = [row for row in evidence.rows if row.phase == "profiling" and row.status == 200]
+    records = [evidence.records.get(row.request_id, []) for row in rows]
+    if not rows or not all(len(found) == 1 and found[0].get("tasks") for found in records):
+        return None
+    tasks = [found[0]["tasks"][0] for found in records]
+    seconds = (max(row.end_ns for row in rows) - min(row.start_ns for row in rows)) / 1e9
+    return Performance(
+        requests=len(rows),
+        client=_percentiles([row.latency_ms for row in rows]),
+        images_per_s=len(rows) / seconds,
+        handler=_percentiles([found[0]["handler_ms"] for found in records]),
+        queue=_percentiles([task["queue_ms"] for task in tasks]),
+        task_call_wall=_percentiles([task["task_call_wall_ms"] for task in tasks]),
+        stages={
+            stage: _percentiles([task["stages_ms"][stage] for task in tasks])
+            for stage in tasks[0]["stages_ms"]
+        },
+        command=evidence.command,
+    )
+
+
+def sweep_point(result: StageResult) -> SweepPoint:
+    """A point of the sweep and what its gates found."""
+    evidence = AIPerfEvidence.model_validate(result.data)
+    errors, responses, joins = result.gates
+    return SweepPoint(
+        point=result.stage,
+        concurrency=evidence.concurrency,
+        rate=evidence.rate,
+        passed=all(gate.passed for gate in result.gates),
+        requests=evidence.expected,
+        verified=_count(responses, "verified"),
+        mismatches=evidence.expected - _count(responses, "verified"),
+        boxes=sum(_boxes(row) for row in evidence.rows),
+        joins=evidence.expected - _count(joins, "missing_or_double"),
+        errors=_count(errors, "errors"),
+        replicas=len(
+            {
+                task["replica"]
+                for found in evidence.records.values()
+                for record in found
+                for task in record.get("tasks", ())
+            }
+        ),
+        performance=performance(evidence),
+    )
+
+
+def write_requests(path: Path, runs: Mapping[str, StageResult]) -> None:
+    """`requests.jsonl`: a row for each request of each AIPerf run, by the run's stage."""
+    with path.open("wb") as file:
+        for stage, result in runs.items():
+            evidence = AIPerfEvidence.model_validate(result.data)
+            for row in joined(stage, evidence):
+                file.write(orjson.dumps(row) + b"\n")
+
+
+def joined(stage: str, evidence: AIPerfEvidence) -> Iterator[dict[str, Any]]:
+    """The client's account of each request beside the server's, whose fields are null unless
+    exactly one record has the id (`server_records` says how many do)."""
+    for row in evidence.rows:
+        records = evidence.records.get(row.request_id, [])
+        record = records[0] if len(records) == 1 else {}
+        (task,) = record.get("tasks") or [{}]
+        yield {
+            "stage": stage,
+            "id": row.request_id,
+            "phase": row.phase,
+            "image": row.image,
+            "status": row.status,
+            "client_ms": row.latency_ms,
+            "server_records": len(records),
+            "server_status": record.get("status"),
+            "handler_ms": record.get("handler_ms"),
+            "queue_ms": task.get("queue_ms"),
+            "task_call_wall_ms": task.get("task_call_wall_ms"),
+            "stages_ms": task.get("stages_ms"),
+            "replica": task.get("replica"),
+            "bundle_digest": record.get("bundle_digest"),
+            "response_sha256": hashlib.sha256(row.body.encode()).hexdigest(),
+        }
+
+
+def _count(gate: Gate, name: str) -> int:
+    return int(gate.measured[name] or 0)
+
+
+def _boxes(row: AIPerfRow) -> int:
+    try:
+        return sum(map(len, parse_response(row.body.encode())))
+    except InvalidResponse:
+        return 0
+
+
+def _percentiles(values: Sequence[float]) -> Percentiles:
+    p50, p95 = np.percentile(values, [50, 95])
+    return Percentiles(p50_ms=float(p50), p95_ms=float(p95))

@@ -1,0 +1,69 @@
+"""What gates come to: a model's status, the reason why it is not higher, and the records of it
+that `/v1/models` shows."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from models import status
+from models.status import Promotion, QualificationRecord, Status
+from qualification.gates import Gate
+from qualification.results import ModelRow
+
+# Each step with the gates it needs besides those of the steps before.
+STEPS = (
+    (Status.IMPLEMENTED, {"bundle", "reconciliation"}),
+    (Status.FAMILY_VALIDATED, {"owning-case", "reference-floor", "map", "map50"}),
+    (
+        Status.AIPERF_QUALIFIED,
+        {
+            *("identity", "repeatable", "any-order", "no-cache"),
+            *("aiperf-errors", "aiperf-responses", "aiperf-joins"),
+            *("bundle-after", "unchanged"),
+        },
+    ),
+)
+
+
+def reached(judged: Iterable[Gate], done: Iterable[str]) -> Status:
+    """The highest step whose own gates, and those of every step before, have passed.
+
+    done: stages that have a result; without `native` the model has answered nothing.
+    """
+    passed = {gate.name for gate in judged if gate.passed}
+    highest = Status.PLANNED
+    for step, needed in STEPS:
+        if not needed <= passed or "native" not in done:
+            break
+        highest = step
+    return highest
+
+
+def reason(judged: Sequence[Gate], not_run: Sequence[str], weights: str | None) -> str | None:
+    """Why the status is not the highest, or a sweep failed; None when neither is so.
+
+    not_run: stages that were left out by the caller's choice. weights: of the bundle, if known.
+    """
+    for gate in judged:
+        if not gate.passed:
+            return f"gate {gate.name}: {gate.detail}"
+    if weights == "random":
+        return "random weights prove the path and no accuracy"
+    return f"stages that were not chosen: {', '.join(not_run)}" if not_run else None
+
+
+def record(row: ModelRow, run: str, *, promote: bool) -> None:
+    """Keep the status under the bundle's digest; with `promote` sign off one that passed all.
+
+    A run of chosen stages that found no fault takes nothing back from a whole one before it.
+    """
+    if row.bundle_digest is None:
+        return
+    date = datetime.now(UTC).date().isoformat()
+    before = status.read(row.bundle_digest)
+    faultless = all(gate.passed for gate in row.gates)
+    if before is None or not faultless or row.status.reaches(before.status):
+        status.write(row.bundle_digest, QualificationRecord(status=row.status, run=run, date=date))
+    if promote and row.passed and row.status is Status.AIPERF_QUALIFIED:
+        names = [gate.name for gate in row.gates]
+        status.promote(Promotion(bundle_digest=row.bundle_digest, run=run, date=date, gates=names))
+        row.promoted = True
