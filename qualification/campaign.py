@@ -14,7 +14,7 @@ from PIL import Image
 
 from models.errors import DetserveError
 from models.status import Status
-from qualification import environment, performance, report, results, verdict
+from qualification import environment, judging, performance, report, results, verdict
 from qualification.aiperf import QUALIFYING, AIPerfEvidence, Point
 from qualification.evidence import Seen
 from qualification.gates import Gate
@@ -205,6 +205,8 @@ class _ModelRun:
             row.native, row.reference = (
                 MeanAP.model_validate(data[side]) for side in ("native", "reference")
             )
+        if "owning-case" in self._done:
+            row.statistics = judging.explain(row.family, self._done)
         runs = {
             point.name: self._done[point.name]
             for point in (QUALIFYING, *self._wanted.sweep)

@@ -8,7 +8,7 @@ another driver too.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,16 @@ from ray.serve.exceptions import RayServeException
 from deployments.config import IngressArgs
 from deployments.detector import TaskResult
 from models import catalogue
-from models.errors import DetserveError, QualificationError
+from models.errors import QualificationError
 from models.family import family
-from qualification import gates, probes, reconcile, stages, work
+from qualification import judging, probes, saved_run, stages, work
 from qualification.aiperf import Point
 from qualification.client import Client
 from qualification.datasets import coco
 from qualification.evidence import Seen
-from qualification.gates import Gate, HalfCase
-from qualification.mean_ap import mean_ap
+from qualification.judging import Data
 from qualification.stages import StageResult
-from qualification.target import BELOW, Target
-
-# What a stage saw, as JSON, and its verdicts.
-Outcome = tuple[dict[str, Any], list[Gate]]
+from qualification.target import Target
 
 CALL_S = 120  # that a replica may take to answer; a handle to nothing waits for ever
 FORGOTTEN_S = 120  # without a question after which the campaign is gone, and so is the driver
@@ -127,48 +123,46 @@ class Driver:
     async def _run(self, target: Target, stage: str) -> StageResult:
         start = time.perf_counter()
         if stage == "bundle":
-            data, judged = await self._bundle(target)
+            data = await self._bundle(target)
         elif stage == "bundle-after":
-            data, judged = await self._bundle_after(target)
+            data = await self._bundle_after(target)
         elif stage == "native":
-            data, judged = await self._native(target)
+            data = await self._native(target)
         elif stage == "reference":
-            data, judged = await self._reference(target)
+            data = await self._reference(target)
         elif stage in self._points:
-            data, judged = await self._aiperf(target, self._points[stage])
+            data = await self._aiperf(target, self._points[stage])
+        elif stage in judging.COMPUTED:
+            data = await asyncio.to_thread(judging.compute, target, stage)
         else:
-            run: Callable[[Target], Outcome] = {
-                "owning-case": self._owning_case,
-                "dataset": self._dataset,
-                "identity": self._identity,
-                "probes": self._probes,
-            }[stage]
-            data, judged = await asyncio.to_thread(run, target)
+            run = {"identity": self._identity, "probes": self._probes}[stage]
+            data = await asyncio.to_thread(run, target)
         return StageResult(
             stage=stage,
             key=self._key(target, stage),
-            gates=judged,
+            gates=await asyncio.to_thread(judging.judge, target, stage, data),
             data=data,
             seconds=time.perf_counter() - start,
         )
 
-    async def _bundle(self, target: Target) -> Outcome:
-        gate = await self._on_disk(target, "bundle")
+    async def _bundle(self, target: Target) -> Data:
         listed, limits = await asyncio.to_thread(self._listed, target.name)
-        judged = [gate, reconcile.reconciliation(target.checkpoint, target.described, listed)]
-        return {"described": target.described, "limits": limits}, judged
+        await asyncio.to_thread(saved_run.write_dataset, self._folder, target.dataset)
+        return {
+            "on_disk": await self._on_disk(target),
+            "described": target.described,
+            "listed": listed,
+            "limits": limits,
+            "checkpoint": saved_run.without_paths(target.checkpoint),
+            "dataset": target.dataset.digest,
+        }
 
-    async def _bundle_after(self, target: Target) -> Outcome:
-        gate = await self._on_disk(target, "bundle-after")
-        before = target.results["bundle"].data["described"]
-        after = await self._call(target.name, "describe")
-        return {"described": after}, [gate, reconcile.unchanged(before, after)]
+    async def _bundle_after(self, target: Target) -> Data:
+        found = await self._on_disk(target)
+        return {"on_disk": found, "described": await self._call(target.name, "describe")}
 
-    async def _on_disk(self, target: Target, name: str) -> Gate:
-        found = await self._call(target.name, "verify_bundle")
-        if isinstance(found, DetserveError):
-            return gates.bundle(name, target.digest, None, str(found))
-        return gates.bundle(name, target.digest, found, None)
+    async def _on_disk(self, target: Target) -> Data:
+        return judging.on_disk(await self._call(target.name, "verify_bundle"))
 
     def _listed(self, model: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """The model in `/v1/models`, and the limits of the ingress."""
@@ -178,7 +172,7 @@ class Driver:
         client.close()
         return next((entry for entry in entries if entry["id"] == model), None), limits
 
-    async def _native(self, target: Target) -> Outcome:
+    async def _native(self, target: Target) -> Data:
         max_pixels: int = IngressArgs.model_fields["max_pixels"].default
         seen: dict[str, list[Any]] = {key: [] for key in target.thresholds}
         for done, image in enumerate(target.dataset.images):
@@ -191,49 +185,25 @@ class Driver:
                 if result.bundle_digest != target.digest:
                     raise QualificationError("the served bundle changed during the campaign")
                 seen[key].append(Seen(image.name, result.detections, result.labels).to_json())
-        return seen, []
+        return seen
 
-    async def _reference(self, target: Target) -> Outcome:
+    async def _reference(self, target: Target) -> Data:
         images, this = target.dataset.images, _this()
         found = work.reference.remote(target.checkpoint, images, target.thresholds, this)
-        return await work.done("the process of the reference", found), []
+        return await work.done("the process of the reference", found)
 
-    def _owning_case(self, target: Target) -> Outcome:
-        half = None
-        if BELOW in target.thresholds:
-            native, reference = (target.seen(stage, BELOW) for stage in ("native", "reference"))
-            half = HalfCase(native, reference, target.described["threshold"])
-        gate = gates.owning_case(
-            target.family.criteria,
-            target.seen("native"),
-            target.described["labels"],
-            target.seen("reference"),
-            target.results["reference"].data["labels"],
-            half,
-        )
-        return {}, [gate]
-
-    def _dataset(self, target: Target) -> Outcome:
-        labels = getattr(target.checkpoint.dataset, "labels", None)
-        native, reference = (
-            mean_ap(target.dataset, target.seen(stage), labels) for stage in ("native", "reference")
-        )
-        judged = gates.dataset(native, reference, target.checkpoint.gates)
-        return {"native": native.model_dump(), "reference": reference.model_dump()}, judged
-
-    def _identity(self, target: Target) -> Outcome:
+    def _identity(self, target: Target) -> Data:
         client = Client(self._url)
         responses = []
         for done, image in enumerate(target.dataset.images):
             self._report(done, len(target.dataset.images))
             responses.append(client.infer(target.name, [image.path.read_bytes()]))
         client.close()
-        data = {
+        return {
             "responses": [[status, body.decode(errors="replace")] for status, body in responses]
         }
-        return data, [gates.identity(target.seen("native"), responses)]
 
-    def _probes(self, target: Target) -> Outcome:
+    def _probes(self, target: Target) -> Data:
         evidence = probes.run(
             url=self._url,
             model=target.name,
@@ -241,16 +211,15 @@ class Driver:
             max_images=target.results["bundle"].data["limits"]["max_images"],
             progress=self._report,
         )
-        return evidence.model_dump(), probes.gates(target.seen("native"), evidence)
+        return evidence.model_dump()
 
-    async def _aiperf(self, target: Target, point: Point) -> Outcome:
+    async def _aiperf(self, target: Target, point: Point) -> Data:
         folder = self._folder / target.name / f"{point.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         run = work.load_test.remote(
             self._url, target.name, target.dataset.images, folder, point, _this()
         )
         evidence = await work.done("the process that ran AIPerf", run)
-        judged = gates.aiperf(target.seen("native"), evidence, target.digest, point.name)
-        return evidence.model_dump(), judged
+        return evidence.model_dump()
 
     async def _call(self, model: str, method: str, *arguments: Any) -> Any:
         """What a replica answers.

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from models.status import Status
 from qualification.gates import Gate
 from qualification.mean_ap import MeanAP
+from qualification.statistics import Statistics
 
 
 class _Row(BaseModel):
@@ -92,6 +93,7 @@ class ModelRow(_Row):
     images: ImageSizes | None = None
     native: MeanAP | None = Field(None, description="mAP of the served engine")
     reference: MeanAP | None = Field(None, description="mAP of the family's reference")
+    statistics: Statistics | None = None
     performance: Performance | None = None
     promoted: bool = Field(False, description="this run signed the bundle off (--promote)")
     sweep: list[SweepPoint] = Field(default_factory=list, description="runs under load")

@@ -1,0 +1,190 @@
+"""Two runs side by side: what changed, and whether it is more than chance.
+
+Two differences are regressions. A mAP that fell: both runs saw the same images, which are drawn
+together (paired bootstrap), and the whole 95 % interval must lie below zero and the fall itself
+exceed `MAP_DROP`. A latency that rose: the interval of the ratio of the medians must lie wholly
+above 1 + `SLOWER`, a margin for what one machine's load changes between two runs of the same code
+(docs/results.md has what five pairs of such runs showed).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from qualification import performance, statistics
+from qualification.aiperf import AIPerfEvidence
+from qualification.average_precision import matches
+from qualification.results import ModelRow
+from qualification.saved_run import SavedRun
+from qualification.statistics import Interval
+from qualification.target import Target
+
+MAP_DROP = 0.01
+SLOWER = 0.15
+
+# the run's two latencies that are judged; the parts of the second say where it went
+JUDGED = ("client_ms", "task_call_wall_ms")
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Change(_Document):
+    """What was `a` in the one run and is `b` in the other."""
+
+    what: str
+    a: Any
+    b: Any
+    regression: bool = False
+
+
+class Shift(_Document):
+    """A figure of both runs. change: b less a for mAP, b over a for latencies."""
+
+    what: str
+    a: float
+    b: float
+    change: Interval
+    significant: bool
+    regression: bool
+
+
+class ModelComparison(_Document):
+    model: str
+    changes: list[Change]
+    shifts: list[Shift]
+
+    @property
+    def regressed(self) -> bool:
+        changed = any(each.regression for each in self.changes)
+        return changed or any(each.regression for each in self.shifts)
+
+
+class Comparison(_Document):
+    """environment: of the runs as a whole."""
+
+    environment: list[Change]
+    models: list[ModelComparison]
+
+    @property
+    def regressed(self) -> bool:
+        return any(model.regressed for model in self.models)
+
+
+def compare(a: SavedRun, b: SavedRun) -> Comparison:
+    """Both finished.
+
+    Models of one run alone are changes; one that is missing in `b` is a regression.
+    """
+    assert a.results is not None
+    assert b.results is not None
+    before = {row.model: row for row in a.results.rows}
+    after = {row.model: row for row in b.results.rows}
+    environment = _differences(
+        a.results.environment.model_dump(), b.results.environment.model_dump()
+    )
+    models = []
+    for name in dict.fromkeys([*before, *after]):
+        if name not in before or name not in after:
+            gone = name in before
+            change = Change(what="qualified", a=gone, b=not gone, regression=gone)
+            models.append(ModelComparison(model=name, changes=[change], shifts=[]))
+            continue
+        shifts = []
+        if name in a.targets and name in b.targets:
+            shifts = [*_map_shifts(a.targets[name], b.targets[name])]
+            shifts += _latency_shifts(a.targets[name], b.targets[name])
+        models.append(
+            ModelComparison(
+                model=name, changes=[*_changes(before[name], after[name])], shifts=shifts
+            )
+        )
+    return Comparison(environment=environment, models=models)
+
+
+def _changes(a: ModelRow, b: ModelRow) -> Iterator[Change]:
+    if a.status is not b.status:
+        lower = not b.status.reaches(a.status)
+        yield Change(what="status", a=a.status.value, b=b.status.value, regression=lower)
+    for name in ("bundle_digest", "engine", "precision", "settings", "dataset"):
+        old, new = (row.model_dump(mode="json")[name] for row in (a, b))
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{name}.")
+        elif old != new:
+            yield Change(what=name, a=old, b=new)
+    then, now = ({gate.name: gate.passed for gate in row.gates} for row in (a, b))
+    for name in dict.fromkeys([*then, *now]):
+        if then.get(name) != now.get(name):
+            fell = then.get(name) is True
+            yield Change(what=f"gate {name}", a=then.get(name), b=now.get(name), regression=fell)
+
+
+def _map_shifts(a: Target, b: Target) -> Iterator[Shift]:
+    """Of the native side; nothing where the two saw other images or no mAP was taken."""
+    if a.dataset.digest != b.dataset.digest or not all("dataset" in t.results for t in (a, b)):
+        return
+    found = [
+        matches(t.dataset, t.seen("native"), getattr(t.checkpoint.dataset, "labels", None))
+        for t in (a, b)
+    ]
+    differences = statistics.between(found[1], found[0])
+    for name in ("map", "map50"):
+        change: Interval = getattr(differences, name)
+        fell = change.high < 0
+        yield Shift(
+            what=name,
+            a=getattr(found[0], name),
+            b=getattr(found[1], name),
+            change=change,
+            significant=fell or change.low > 0,
+            regression=fell and change.estimate < -MAP_DROP,
+        )
+
+
+def _latency_shifts(a: Target, b: Target) -> Iterator[Shift]:
+    """Medians of the measured requests at concurrency 1, in ms."""
+    if not all("aiperf" in target.results for target in (a, b)):
+        return
+    then, now = (_latencies(target) for target in (a, b))
+    for name in then:
+        if name not in now or not then[name] or not now[name]:
+            continue
+        change = statistics.median_ratio(then[name], now[name])
+        medians = [float(np.median(side[name])) for side in (then, now)]
+        yield Shift(
+            what=name,
+            a=medians[0],
+            b=medians[1],
+            change=change,
+            significant=change.low > 1 or change.high < 1,
+            regression=name in JUDGED and change.low > 1 + SLOWER,
+        )
+
+
+def _latencies(target: Target) -> dict[str, list[float]]:
+    evidence = AIPerfEvidence.model_validate(target.results["aiperf"].data)
+    found: dict[str, list[float]] = {}
+    for row in performance.joined("aiperf", evidence):
+        if row["phase"] != "profiling" or row["status"] != 200 or row["server_records"] != 1:
+            continue
+        parts = {name: row[name] for name in (*JUDGED, "handler_ms", "queue_ms")}
+        parts |= {f"stage {name}": value for name, value in (row["stages_ms"] or {}).items()}
+        for name, value in parts.items():
+            if value:  # a part of 0 ms has no ratio
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[Change]:
+    """Of plain documents, field by field."""
+    found = []
+    for name in dict.fromkeys([*a, *b]):
+        old, new = a.get(name), b.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            found.append(Change(what=f"{prefix}{name}", a=old, b=new))
+    return found
