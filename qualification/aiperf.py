@@ -146,7 +146,7 @@ def run(
     raw = (*artifacts.glob("profile_export_raw.jsonl"), *artifacts.glob("raw_records/*"))
     for copy in (inputs, artifacts / "inputs.json", *raw):
         copy.unlink(missing_ok=True)
-    _without_paths(folder)
+    _without_paths(folder, scratch)
     problems = [f"AIPerf was stopped after {point.timeout_s:.0f} s"] if late else []
     return AIPerfEvidence(
         command=[Path(command[0]).name, *command[1:]],
@@ -159,17 +159,14 @@ def run(
     )
 
 
-def _without_paths(folder: Path) -> None:
+def _without_paths(folder: Path, scratch: str) -> None:
     """AIPerf writes where it ran into its files; a run is handed on, and says nothing of that."""
-    here = str(folder).encode()
-    programs = str(Path(sys.executable).parent).encode()
-    home = str(Path.home()).encode()
+    told = {str(folder): b".", scratch: b"TMPDIR", str(Path(sys.executable).parent): b"bin"}
     for path in folder.rglob("*"):
         if path.is_file():
-            content = path.read_bytes()
-            cleaned = content.replace(here, b".").replace(programs, b"bin")
-            if home != b"/":
-                cleaned = cleaned.replace(home, b"~")
+            content = cleaned = path.read_bytes()
+            for place, word in told.items():
+                cleaned = cleaned.replace(place.encode(), word)
             if cleaned != content:
                 path.write_bytes(cleaned)
 

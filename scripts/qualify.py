@@ -15,7 +15,6 @@ not, 2 if the campaign could not run.
 """
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -196,9 +195,13 @@ def _numbers(kind: type[Any]) -> Callable[[str], list[Any]]:
 
 def _command() -> str:
     """The command line, without what is particular to this machine."""
-    words = [
-        os.path.relpath(word, PROJECT) if os.path.isabs(word) else word for word in sys.argv[1:]
-    ]
+    words = []
+    for word in sys.argv[1:]:
+        path = Path(word)
+        if path.is_absolute():
+            inside = path.is_relative_to(PROJECT)
+            word = str(path.relative_to(PROJECT)) if inside else path.name
+        words.append(word)
     return shlex.join(["python", "scripts/qualify.py", *words])
 
 
