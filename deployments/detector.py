@@ -68,7 +68,10 @@ class Detector:
         manifest = self._bundle.manifest
         _check_status(manifest, args.require)
         fit.check(manifest, args.resources.gpus)
-        self._config = args.model_dump(mode="json")
+        # a path would say where this machine keeps its files
+        self._config = args.model_dump(mode="json") | {
+            "bundle": args.bundle and Path(args.bundle).name
+        }
         self._threshold = manifest.threshold if args.threshold is None else args.threshold
         self._engine = self._bundle.engine(threads=max(1, int(args.resources.cpus)))
         self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")

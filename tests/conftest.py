@@ -53,11 +53,15 @@ class Application:
     port: int
     folder: Path
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    builders: dict[str, str] = field(default_factory=dict)
 
-    def deploy(self, models: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def deploy(
+        self, models: dict[str, dict[str, Any]], builder: str = "deployments.app:build"
+    ) -> dict[str, dict[str, Any]]:
         """Add (or change) models by name and arguments, as a user does: by editing the file and
         running `serve run` again. Returns `/v1/models` by name once all have settled."""
         self.models |= models
+        self.builders |= dict.fromkeys(models, builder)
         return self._apply()
 
     def remove(self, name: str) -> None:
@@ -92,7 +96,7 @@ class Application:
                     {
                         "name": name,
                         "route_prefix": None,
-                        "import_path": "deployments.app:build",
+                        "import_path": self.builders[name],
                         "args": args,
                     }
                     for name, args in self.models.items()

@@ -1,5 +1,7 @@
-"""Faults for the tests that show every gate failing: wrong bundles, and a proxy that tampers."""
+"""Faults for the tests that show every gate failing: wrong bundles, wrong detectors, and a proxy
+that tampers."""
 
+import dataclasses
 import shutil
 import socket
 import threading
@@ -14,12 +16,17 @@ import onnx
 import orjson
 import uvicorn
 from onnx import helper, numpy_helper
+from ray import serve
+from ray.serve import Application
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from deployments.config import ModelArgs, parse
+from deployments.detector import Detector
 from models import building, catalogue
+from models.detections import Detections
 from models.engine import ENGINE_FILES
 from models.home import home
 
@@ -98,6 +105,59 @@ def drop_one_box(body: bytes) -> bytes:
     return orjson.dumps(document)
 
 
+class Caching(Detector):
+    """Keeps its answers: an image that it has seen never reaches the engine again."""
+
+    def __init__(self, args: ModelArgs) -> None:
+        super().__init__(args)
+        self._kept: dict[Any, Any] = {}
+
+    async def detect(self, image: bytes, *arguments: Any) -> Any:
+        key = (image, *arguments)
+        if key not in self._kept:
+            self._kept[key] = await super().detect(image, *arguments)
+        return self._kept[key]
+
+
+class Remembering(Detector):
+    """Scores are a little lower after an image that was larger, as over a buffer that is not
+    cleared."""
+
+    _before = 0
+
+    def _run(self, *arguments: Any) -> Detections:
+        found = super()._run(*arguments)
+        before, self._before = self._before, found.height * found.width
+        return lowered(found) if before > self._before else found
+
+
+class Distracted(Detector):
+    """Scores are a little lower while another image is being worked on."""
+
+    _ongoing = 0
+
+    async def detect(self, *arguments: Any) -> Any:
+        self._ongoing += 1
+        found = await super().detect(*arguments)
+        alone, self._ongoing = self._ongoing == 1, self._ongoing - 1
+        return found if alone else dataclasses.replace(found, detections=lowered(found.detections))
+
+
+def lowered(found: Detections) -> Detections:
+    """Scores a thousandth lower, which the owning case would let pass."""
+    return dataclasses.replace(found, scores=found.scores * np.float32(0.999))
+
+
+def build(args: dict[str, Any]) -> Application:
+    """As deployments.app:build, with the detector that `args` names as `fault`."""
+    fault = {"caching": Caching, "remembering": Remembering, "distracted": Distracted}
+    detector = fault[args.pop("fault")]
+    deployment = serve.deployment(
+        name=Detector.__name__, max_ongoing_requests=4, ray_actor_options={"num_cpus": 1}
+    )
+    return deployment(detector).bind(parse(ModelArgs, args))
+
+
 @contextmanager
 def tampering_proxy(url: str, tamper: Tamper) -> Iterator[str]:
     """A reverse proxy of the application at `url` that passes each /v1/infer answer through
@@ -128,6 +188,7 @@ def tampering_proxy(url: str, tamper: Tamper) -> Iterator[str]:
     routes = [
         Route("/v1/infer", forward, methods=["POST"]),
         Route("/v1/models", passed_on, methods=["GET"]),
+        Route("/v1/metadata", passed_on, methods=["GET"]),
     ]
     app = Starlette(routes=routes, lifespan=announce)
     listening = socket.create_server(("127.0.0.1", 0))  # connections wait until uvicorn accepts

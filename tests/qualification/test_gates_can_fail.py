@@ -32,11 +32,11 @@ def qualify(application, cluster, tmp_path_factory):
     """Runs scripts/qualify.py on the running application: (exit code, the model's row)."""
 
     def run(
-        model: str, *, url: str = application.url, out: Path | None = None
+        model: str, *options: str, url: str = application.url, out: Path | None = None
     ) -> tuple[int, dict[str, Any]]:
         out = out or tmp_path_factory.mktemp(model)
         done = subprocess.run(
-            [sys.executable, *_command(model, cluster, url, out)],
+            [sys.executable, *_command(model, cluster, url, out), *options],
             env=os.environ,
             capture_output=True,
             text=True,
@@ -65,7 +65,7 @@ def passed_run(application, cluster, qualify, tmp_path_factory) -> tuple[int, di
     assert stopped.wait(60) == 130
     assert not (out / "results.json").exists()
     written = (out / "yolox-nano" / "native.json").stat().st_mtime_ns
-    code, row = qualify("yolox-nano", out=out)
+    code, row = qualify("yolox-nano", "--promote", out=out)
     assert (out / "yolox-nano" / "native.json").stat().st_mtime_ns == written
     return code, row, out
 
@@ -81,10 +81,25 @@ def test_a_sound_model_passes_every_gate_after_ctrl_c(passed_run) -> None:
     assert row["performance"]["client"]["p50_ms"] > row["performance"]["task_call_wall"]["p50_ms"]
 
 
-def test_models_shows_the_status_that_was_reached(passed_run, http) -> None:
+def test_each_request_to_aiperf_is_one_line_of_the_join(passed_run) -> None:
+    lines = (passed_run[2] / "yolox-nano" / "requests.jsonl").read_text().splitlines()
+    joined = [json.loads(line) for line in lines]
+    assert len({request["id"] for request in joined}) == len(joined) == 55
+    for request in joined:
+        assert (request["server_records"], request["server_status"]) == (1, 200)
+        assert request["client_ms"] > request["handler_ms"] > request["task_call_wall_ms"] > 0
+        assert request["task_call_wall_ms"] >= max(request["stages_ms"].values())
+
+
+def test_models_shows_the_status_that_was_reached_and_who_signed_it_off(passed_run, http) -> None:
     entries = {entry["id"]: entry for entry in http.get("/v1/models").json()["data"]}
-    assert entries["yolox-nano"]["qualification"]["status"] == "aiperf-qualified"
-    assert entries["yolov8n-coco"]["qualification"] == {"status": "implemented"}
+    sound, other = entries["yolox-nano"], entries["yolov8n-coco"]
+    assert sound["qualification"]["status"] == "aiperf-qualified"
+    assert other["qualification"] == {"status": "implemented"}
+    assert sound["promoted"]["bundle_digest"] == sound["bundle_digest"]
+    assert sound["promoted"]["run"] == passed_run[2].name
+    assert {"identity", "no-cache", "aiperf-joins"} <= set(sound["promoted"]["gates"])
+    assert other["promoted"] is None
 
 
 @pytest.fixture(scope="module")
@@ -162,25 +177,56 @@ def test_an_engine_file_changed_under_a_running_replica_fails_the_bundle_gate(
     assert row["status"] == "planned"
 
 
-def test_a_changed_engine_file_is_not_served_and_the_others_are(
-    wrong_models, application, qualify, http
+def test_changed_and_unproved_bundles_are_not_served_and_the_others_are(
+    passed_run, wrong_models, application, qualify, http
 ) -> None:
     folder = faults.wrong_bundle("refused")
     faults.change_one_byte(Path(folder) / faults.ENGINE_FILE)
-    entries = application.deploy({"refused": {"bundle": folder}})
+    required = {"require": "aiperf-qualified"}
+    unproved = faults.wrong_bundle("unproved", labels=lambda labels: (*labels[1:], labels[0]))
+    entries = application.deploy(
+        {
+            "refused": {"bundle": folder},
+            "proved": {"checkpoint": "yolox-nano", **required},
+            "unproved": {"bundle": unproved, **required},
+        }
+    )
     assert entries["refused"]["ready"] is False
     assert "engine.onnx was changed" in entries["refused"]["reason"]
+    assert entries["unproved"]["ready"] is False
+    assert "has the status implemented and `require` asks for" in entries["unproved"]["reason"]
+    assert entries["proved"]["promoted"] is not None  # the very bundle that was signed off
     assert entries["yolox-nano"]["ready"] is True
     ready = http.get("/v1/health/ready")
-    assert (ready.status_code, list(ready.json()["waiting_for"])) == (503, ["refused"])
+    assert (ready.status_code, set(ready.json()["waiting_for"])) == (
+        503,
+        {"refused", "unproved"},
+    )
     code, row = qualify("refused")
     assert (code, _failed(row)) == (1, ["bundle"])
+    for name in ("proved", "unproved"):
+        del application.models[name]
     application.remove("refused")
 
 
 def test_a_model_that_is_not_served_fails_the_bundle_gate(application, qualify) -> None:
     code, row = qualify("absent")
     assert (code, _failed(row), row["status"]) == (1, ["bundle"], "planned")
+
+
+def test_answers_that_depend_on_anything_but_the_image_fail_a_probe(
+    application, qualify, few
+) -> None:
+    """A cache, a memory of the image before, and work on another image at the same time."""
+    found = {"caching": "no-cache", "remembering": "any-order", "distracted": "any-order"}
+    models = {name: {"checkpoint": few, "fault": name} for name in found}
+    application.deploy(models, builder="tests.qualification.faults:build")
+    for name, gate in found.items():
+        code, row = qualify(name, "--stages", "probes")
+        assert (code, _failed(row)) == (1, [gate])
+        assert row["not_run"]["aiperf"] == "not chosen"
+        del application.models[name]
+    application.deploy({})
 
 
 def _drop_box_over_http(agent: str, number: int, status: int, body: bytes) -> tuple[int, bytes]:
