@@ -188,7 +188,9 @@ def test_of_an_overlap_the_lowest_is_the_worst() -> None:
 
 
 def mean(map_: float, map50: float = 0.5) -> MeanAP:
-    return MeanAP(map=map_, map50=map50, scored_boxes=7)
+    return MeanAP(
+        map=map_, map50=map50, reference_system_map=0, reference_system_map50=0, scored_boxes=7
+    )
 
 
 def dataset(native: MeanAP, reference: MeanAP, drop: float = 0.25, floor: float = 0.25):

@@ -3,13 +3,14 @@
 Each case ends with the named gate failing and an exit code that is not 0.
 """
 
+import base64
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 import yaml
 
 from models import catalogue
-from models.home import home
+from models.home import data, home
+from qualification import average_precision, comparing, rejudging, saved_run
+from qualification.evidence import Seen
 from qualification.stages import STAGES
 from tests.conftest import PROJECT
 from tests.qualification import faults
@@ -44,6 +47,8 @@ def qualify(application, cluster, tmp_path_factory):
         )
         print(done.stdout, done.stderr)
         (row,) = json.loads((out / "results.json").read_text())["rows"]
+        for again in rejudging.rejudge(saved_run.read(out)):
+            assert again.agrees, again  # each verdict of this file is that of its evidence
         return done.returncode, row
 
     return run
@@ -100,6 +105,96 @@ def test_models_shows_the_status_that_was_reached_and_who_signed_it_off(passed_r
     assert sound["promoted"]["run"] == passed_run[2].name
     assert {"identity", "no-cache", "aiperf-joins"} <= set(sound["promoted"]["gates"])
     assert other["promoted"] is None
+
+
+def test_a_run_says_nothing_of_this_machine_and_holds_no_image_but_its_pictures(
+    passed_run,
+) -> None:
+    places = [str(PROJECT), str(home()), str(data()), str(passed_run[2]), sys.prefix, "/tmp/"]
+    (first, *_) = sorted((data() / "coco128" / "images").iterdir())
+    forbidden = [place.encode() for place in places]
+    forbidden.append(base64.b64encode(first.read_bytes())[:200])
+    files = [path for path in passed_run[2].rglob("*") if path.is_file()]
+    assert len(files) > 20
+    found = [
+        (path.name, words[:40])
+        for path in files
+        for words in forbidden
+        if words in path.read_bytes()
+    ]
+    assert found == []
+
+
+@pytest.fixture
+def copied(passed_run, tmp_path) -> Path:
+    shutil.copytree(passed_run[2], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_an_edited_figure_or_verdict_shows_when_a_run_is_judged_again(copied) -> None:
+    edit(copied, "dataset", lambda data: data["native"].update(map=0.9))
+    edit(copied, "identity", lambda data: data["responses"].pop())
+    edit(copied, "aiperf", lambda data: data["rows"][3].update(status=500))
+    (again,) = rejudging.rejudge(saved_run.read(copied))
+    wrong = {gate.gate for gate in again.gates if not gate.agrees}
+    assert wrong == {"identity", "aiperf-errors", "aiperf-responses", "aiperf-joins"}
+    assert again.now == "family-validated"
+    script = [sys.executable, str(PROJECT / "scripts" / "rejudge.py")]
+    done = subprocess.run([*script, str(copied)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "! identity" in done.stdout
+    done = subprocess.run(
+        [*script, str(copied.parent)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_compare_is_quiet_on_the_same_run_and_flags_a_planted_map_drop(passed_run, copied) -> None:
+    before = saved_run.read(passed_run[2])
+    same = comparing.compare(before, saved_run.read(copied))
+    assert not same.regressed
+    assert not any(shift.significant for shift in same.models[0].shifts)
+
+    def lose(data: dict[str, Any]) -> None:
+        """Forget every detection of the fewest images that cost 0.03 of mAP."""
+        target = before.targets["yolox-nano"]
+        whole = average_precision.matches(target.dataset, target.seen("native")).map
+        for one in data["seen"]:
+            one.update(boxes=[], scores=[], class_ids=[], labels=[])
+            seen = [Seen.from_json(each) for each in data["seen"]]
+            if whole - average_precision.matches(target.dataset, seen).map >= 0.03:
+                return
+
+    edit(copied, "native", lose)
+    worse = comparing.compare(before, saved_run.read(copied))
+    shifts = {shift.what: shift for shift in worse.models[0].shifts}
+    assert 0.03 <= shifts["map"].a - shifts["map"].b < 0.05
+    assert shifts["map"].regression
+
+
+def test_compare_flags_a_latency_that_rose_by_30_percent(passed_run, copied) -> None:
+    def slow(data: dict[str, Any]) -> None:
+        for row in data["rows"]:
+            row["latency_ms"] *= 1.3
+
+    edit(copied, "aiperf", slow)
+    found = comparing.compare(saved_run.read(passed_run[2]), saved_run.read(copied))
+    assert [shift.what for shift in found.models[0].shifts if shift.regression] == ["client_ms"]
+    done = _script("compare", passed_run[2], copied)
+    assert done.returncode == 1
+    assert "! client_ms" in done.stdout
+
+
+def _script(name: str, *runs: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(PROJECT / "scripts" / f"{name}.py"), *map(str, runs)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def edit(run: Path, stage: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = run / "yolox-nano" / f"{stage}.json"
+    document = json.loads(path.read_text())
+    change(document["data"])
+    path.write_text(json.dumps(document))
 
 
 @pytest.fixture(scope="module")
