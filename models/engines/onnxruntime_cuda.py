@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import DTypeLike
 
 from models import gpu
@@ -26,16 +27,6 @@ INSTALL = (
 )
 
 _DTYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32}
-_SETTINGS = {
-    "device_id": "0",
-    # FP32 stands in a graph where FP16 is too coarse, and TF32 has no more digits than FP16
-    "use_tf32": "0",
-    # by rule, not by timing: replicas that pick other kernels differ in the last bits, and every
-    # new size of an image would be timed for seconds
-    "cudnn_conv_algo_search": "HEURISTIC",
-    # no more than asked for: other replicas share the GPU
-    "arena_extend_strategy": "kSameAsRequested",
-}
 
 
 def missing() -> str | None:
@@ -43,6 +34,25 @@ def missing() -> str | None:
     if CUDA not in onnxruntime.get_available_providers():
         return f"the onnxruntime installed here has no CUDA: {INSTALL}"
     return None if gpu.find() else "there is no NVIDIA GPU"
+
+
+def settings(path: Path) -> dict[str, str]:
+    """The provider's settings for the graph at `path` (docs/decisions/tensorrt.md has figures)."""
+    graph = onnx.load(path).graph
+    single = {w.name for w in graph.initializer if w.data_type == onnx.TensorProto.FLOAT}
+    in_single = any(node.op_type == "Conv" and node.input[1] in single for node in graph.node)
+    any_size = any(dim.dim_param for dim in graph.input[0].type.tensor_type.shape.dim)
+    return {
+        "device_id": "0",
+        # Convolutions stand in FP32 where FP16 is too coarse, and TF32 has no more digits than
+        # FP16. Without it the provider plans each FP16 one in vain first, so it goes where none is.
+        "use_tf32": "0" if in_single else "1",
+        # By rule, not by timing: replicas that pick other kernels differ in the last bits. Every
+        # new size of an image is planned anew, by cuDNN's better rule in ten times the time.
+        "cudnn_conv_algo_search": "DEFAULT" if any_size else "HEURISTIC",
+        # no more than asked for: other replicas share the GPU
+        "arena_extend_strategy": "kSameAsRequested",
+    }
 
 
 class OnnxRuntimeCudaEngine:
@@ -63,7 +73,7 @@ class OnnxRuntimeCudaEngine:
             raise BundleError(f"engine onnxruntime-cuda cannot run because {reason}")
         onnxruntime.preload_dlls()  # CUDA's libraries, where pip installed them
         with ExitStack() as stack:
-            self._session: Any = open_session(path, CUDA, _SETTINGS, threads)
+            self._session: Any = open_session(path, CUDA, settings(path), threads)
             if CUDA not in self._session.get_providers():  # it goes on with the CPU otherwise
                 raise BundleError(
                     "engine onnxruntime-cuda cannot run because ONNX Runtime's CUDA provider does "

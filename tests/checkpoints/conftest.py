@@ -6,6 +6,7 @@ DETSERVE_TEST_CHECKPOINTS names a folder that keeps the checkpoints and their gr
 The rows that tests state go to ten.json in it, which docs/measured/ten.md is made from.
 """
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -72,8 +73,8 @@ def ten(request: pytest.FixtureRequest, folder: Path) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def graph(ten: Checkpoint, folder: Path, row: Row) -> onnx.ModelProto:
-    """Its exported FP32 graph."""
-    path = folder / f"{ten.id}.onnx"
+    """Its exported FP32 graph, kept for these very weights."""
+    path = folder / f"{ten.id}-{hashlib.sha256(ten.source.address.encode()).hexdigest()[:8]}.onnx"
     if not path.is_file():
         files = fetch(ten.source, ten.id, ten.licence, log=print)
         began = time.monotonic()

@@ -69,8 +69,8 @@ def main(name: str, folder: Path, images: list[Path], seed: int = 1) -> None:
         model.yaml = copy.deepcopy(YOLOV5N)
         _legacy_head(model)
     batch = torch.stack([_pixels(path) for path in images])
-    features = _fit(model, batch)
-    _spread(model.model[-1], features, gentle=name == "yolov10x.yaml")
+    features = _fit(model, batch, branches=0.2 if name == "yolov10x.yaml" else 1.0)
+    _spread(model.model[-1], features)
     for module in model.modules():
         if hasattr(module, changed):
             setattr(module, changed, {"eps": 1e-5, "add": True, "act": torch.nn.ReLU()}[changed])
@@ -121,8 +121,13 @@ def _pixels(path):
     return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).float() / 255
 
 
-def _fit(model, batch):
-    """Fit every normalisation to the images; returns the head's inputs."""
+def _fit(model, batch, branches):
+    """Fit every normalisation to the images; returns the head's inputs.
+
+    branches: scales what a residual block adds to its input, as training does in deep networks:
+    YOLOv10x's depth turns single precision's rounding into four times its family's bound otherwise
+    (measured against double).
+    """
     import torch
 
     kept = {}
@@ -137,6 +142,11 @@ def _fit(model, batch):
         norm.reset_running_stats()
         torch.nn.init.uniform_(norm.weight, 0.7, 1.3)
         torch.nn.init.normal_(norm.bias, std=0.2)
+    for block in model.modules():
+        if getattr(block, "add", False):
+            last = [each for each in block.modules() if isinstance(each, torch.nn.BatchNorm2d)][-1]
+            last.weight.data.mul_(branches)
+            last.bias.data.mul_(branches)
     hook = model.model[-1].register_forward_pre_hook(keep)
     model.train()
     with torch.no_grad():
@@ -155,14 +165,9 @@ def _fit(model, batch):
     return kept["maps"]
 
 
-def _spread(head, maps, gentle):
+def _spread(head, maps):
     """Scale the last layers: boxes of many sizes; best class scores from almost 0 to 0.9, of which
-    one in 70 is above 0.25 (by quantiles: random networks have heavy tails).
-
-    gentle: less of it. YOLOv10x's depth turns single precision's rounding into 0.02 of a score
-    otherwise (measured against double), four times the bound of its family.
-    """
-    share, best_px, best_score = (0.9995, (0.3, 1.0), -0.6) if gentle else (0.985, (2.0, 8.0), 2.0)
+    one in 70 is above 0.25 (by quantiles: random networks have heavy tails)."""
     import torch
 
     def best(logits):
@@ -179,15 +184,15 @@ def _spread(head, maps, gentle):
                 last.bias.copy_(-last(before).mean((0, 2, 3)))
                 outputs.append((last, scored(last(before)).flatten()))
             for last, values in outputs:
-                gain = (high - low) / (values.max() - values.quantile(share))
-                shift = low - gain * values.quantile(share)
+                gain = (high - low) / (values.max() - values.quantile(0.985))
+                shift = low - gain * values.quantile(0.985)
                 last.weight.mul_(gain)
                 last.bias.mul_(gain).add_(shift)
 
     for name in ("", "one2one_"):
         if hasattr(head, f"{name}cv2"):
-            fit(getattr(head, f"{name}cv2"), *best_px, lambda logits: logits[:, :, ::4, ::4])
-            fit(getattr(head, f"{name}cv3"), -1.1, best_score, best)
+            fit(getattr(head, f"{name}cv2"), 2.0, 8.0, lambda logits: logits[:, :, ::4, ::4])
+            fit(getattr(head, f"{name}cv3"), -1.1, 2.0, best)
     if hasattr(head, "m"):  # boxes, objectness and classes in one convolution
         mean = torch.tensor([0.0] * 4 + [-5.0] + [-5.0] * 80).repeat(3)
         top = torch.tensor([2.0] * 4 + [1.5] + [0.5] * 80).repeat(3)

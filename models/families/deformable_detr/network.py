@@ -12,6 +12,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor  # type: ignore[import-not-found,unused-ignore]
 
+from models.deformable_sampling import sampled
 from models.errors import BundleError
 from models.transformers_network import Outputs, pixels, sine_positions, top_pairs
 
@@ -121,7 +122,8 @@ def _attend(
     heads, levels, points = attention.n_heads, attention.n_levels, attention.n_points
     count = queries.shape[1]
     depth = attention.d_model // heads
-    values = attention.value_proj(memory)[0].split([h * w for h, w in sizes])
+    values = attention.value_proj(memory)[0].reshape(-1, heads, depth)
+    values = values.split([h * w for h, w in sizes])
     offsets = attention.sampling_offsets(queries).reshape(count, heads, levels, points, 2)
     weights = attention.attention_weights(queries).reshape(count, heads, levels * points)
     weights = weights.softmax(-1).reshape(count, heads, levels, points)
@@ -136,12 +138,7 @@ def _attend(
             step = offsets[:, :, level] / cells
         else:  # offsets are halves of the box, shared among the points
             step = offsets[:, :, level] / points * references[0, :, None, None, 2:] * 0.5
-        grid = (2 * (point + step) - 1).transpose(0, 1)  # [heads, Q, points, 2], -1..1
-        plane = values[level].transpose(0, 1).reshape(heads, depth, height, width)
-        sampled = torch.nn.functional.grid_sample(
-            plane, grid, mode="bilinear", padding_mode="zeros", align_corners=False
-        )  # [heads, depth, Q, points]
-        added = (sampled * weights[:, :, level].transpose(0, 1)[:, None]).sum(-1)
+        added = sampled(values[level], (height, width), point + step, weights[:, :, level])
         total = added if total is None else total + added
     assert total is not None
-    return attention.output_proj(total.permute(2, 0, 1).reshape(1, count, heads * depth))
+    return attention.output_proj(total.flatten(1)[None])

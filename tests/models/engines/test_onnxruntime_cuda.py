@@ -27,7 +27,7 @@ def graph(tmp_path: Path) -> Path:
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime_cuda, "missing", lambda: None)
     monkeypatch.setattr(onnxruntime_cuda, "CUDA", "CPUExecutionProvider")
-    monkeypatch.setattr(onnxruntime_cuda, "_SETTINGS", {})
+    monkeypatch.setattr(onnxruntime_cuda, "settings", lambda path: {})
     monkeypatch.setattr(onnxruntime_cuda.onnxruntime, "preload_dlls", lambda: None)
 
 
@@ -73,3 +73,35 @@ def test_bound_memory_is_reused_for_images_of_any_size_up_to_the_largest(
     if simulated is not None:
         assert sum("page-lock " in call for call in simulated.calls) == 4
         assert not any(simulated.live.values()), simulated.live
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "size", "tf32", "search"),
+    [
+        ([np.float16], (64, 64), "1", "HEURISTIC"),
+        ([np.float16, np.float32], (64, 64), "0", "HEURISTIC"),  # an FP32 island
+        ([np.float32], ("height", "width"), "0", "DEFAULT"),
+        ([np.float16], ("height", "width"), "1", "DEFAULT"),
+    ],
+)
+def test_fp32_convolutions_keep_their_digits_and_images_of_any_size_are_planned_fast(
+    tmp_path: Path,
+    convolutions: list[type],
+    size: tuple[int | str, int | str],
+    tf32: str,
+    search: str,
+) -> None:
+    weights = [np.ones((1, 3, 1, 1), dtype) for dtype in convolutions]
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Conv", ["values", f"w{index}"], [f"y{index}"])
+            for index in range(len(weights))
+        ],
+        "convolutions",
+        [onnx.helper.make_tensor_value_info("image", onnx.TensorProto.UINT8, [1, *size, 3])],
+        [],
+        [onnx.numpy_helper.from_array(each, f"w{index}") for index, each in enumerate(weights)],
+    )
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "engine.onnx")
+    found = onnxruntime_cuda.settings(tmp_path / "engine.onnx")
+    assert (found["use_tf32"], found["cudnn_conv_algo_search"]) == (tf32, search)
