@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Make a run's report.html again, from its folder alone and without running a model.
+
+    python scripts/report.py results/20261201-104500
+
+The pictures are those that the campaign kept; a run without them gets them drawn if its dataset is
+on this machine. Prints the page's path. Exit code: 0 if it is written, 2 if RUN is not the folder
+of a finished run.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from qualification import html
+from qualification.results import Results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, results/<run>")
+    folder: Path = parser.parse_args().run
+    try:
+        results = Results.model_validate_json((folder / "results.json").read_bytes())
+        print(html.write(folder, results))
+    except OSError as error:
+        print(f"report: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        print(f"report: {folder}: not what this version writes: {where}: {first['msg']}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
