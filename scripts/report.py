@@ -33,7 +33,10 @@ def main() -> int:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        print(f"report: {folder}: not what this version writes: {where}: {first['msg']}", file=sys.stderr)
+        print(
+            f"report: {folder}: not what this version writes: {where}: {first['msg']}",
+            file=sys.stderr,
+        )
         return 2
     return 0
 

@@ -15,7 +15,7 @@ from qualification.html import latency
 WIDTH = 340.0  # of every chart, in units near a phone's pixels
 LEFT, RIGHT, TOP = 40.0, WIDTH - 12, 10.0
 BOTTOM, HEIGHT = 190.0, 232.0
-STRIP = 40.0  # height of one row of latencies
+STRIP = 42.0  # height of one row of latencies
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over two axes. title: read out in place of the drawing."""
+    """Lines over two axes. spoken: read out in place of the drawing."""
 
     title: str
+    spoken: str
     x_name: str
     y_name: str
     x: list[Tick]
@@ -59,6 +60,7 @@ class Strip:
     band: tuple[float, float]
     p50: tuple[float, float]  # place and milliseconds
     p95: tuple[float, float]
+    requests: int
     largest: float
 
 
@@ -75,7 +77,8 @@ def precision_recall(iou: float, curves: Mapping[str, np.ndarray]) -> Chart:
     ticks = [0, 0.25, 0.5, 0.75, 1]
     areas = ", ".join(f"{name} {curve.mean():.3f}" for name, curve in curves.items())
     return Chart(
-        title=f"Precision over recall at IoU {iou:.2f}. Area below: {areas}",
+        title=f"At IoU {iou:.2f}",
+        spoken=f"Precision over recall at IoU {iou:.2f}; average precision: {areas}",
         x_name="recall",
         y_name="precision",
         x=[Tick(_across(value), f"{value:g}") for value in ticks],
@@ -94,13 +97,20 @@ def precision_recall(iou: float, curves: Mapping[str, np.ndarray]) -> Chart:
 def over_load(
     title: str, y_name: str, kind: str, loads: Sequence[float], lines: Mapping[str, list[float]]
 ) -> Chart:
-    """A sweep's points, evenly spaced, since loads are mostly doubled. lines: style -> values."""
-    ticks = _round_ticks(max((max(values) for values in lines.values()), default=0))
-    places = [
-        _across((index + 0.5) / len(loads)) for index in range(len(loads))
-    ]
+    """A sweep's points, evenly spaced, since loads are mostly doubled.
+
+    lines: name -> values; the first is drawn solid, a second dashed.
+    """
+    ticks = _round_ticks(max(max(values) for values in lines.values()))
+    places = [_across((index + 0.5) / len(loads)) for index in range(len(loads))]
+    spoken = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{value:.1f} at {at:g}" for value, at in zip(values, loads, strict=True))
+        for name, values in lines.items()
+    )
     return Chart(
         title=title,
+        spoken=f"{title}. {spoken}",
         x_name=kind,
         y_name=y_name,
         x=[Tick(at, f"{load:g}") for at, load in zip(places, loads, strict=True)],
@@ -112,10 +122,7 @@ def over_load(
                 [(x, _up(value / ticks[-1])) for x, value in zip(places, values, strict=True)],
                 dots=True,
             )
-            for (name, style), values in (
-                ((key, ("native", "reference")[index]), value)
-                for index, (key, value) in enumerate(lines.items())
-            )
+            for (name, values), style in zip(lines.items(), ("native", "reference"), strict=False)
         ],
     )
 
@@ -135,7 +142,7 @@ def latencies(parts: Mapping[str, Sequence[float]]) -> Strips:
     for index, (name, part) in enumerate(parts.items()):
         top = index * STRIP
         p5, p50, p95 = (latency.quantile(part, percent) for percent in (5, 50, 95))
-        strokes = "".join(f"M{place(value)} {top + 20:g}v14" for value in part)
+        strokes = "".join(f"M{place(value)} {top + 18:g}v12" for value in part)
         strips.append(
             Strip(
                 name=name,
@@ -145,6 +152,7 @@ def latencies(parts: Mapping[str, Sequence[float]]) -> Strips:
                 band=(place(p5), place(p95)),
                 p50=(place(p50), p50),
                 p95=(place(p95), p95),
+                requests=len(part),
                 largest=max(part),
             )
         )
@@ -165,9 +173,7 @@ def _up(share: float) -> float:
     return round(BOTTOM - share * (BOTTOM - TOP), 1)
 
 
-def _line(
-    name: str, style: str, places: Sequence[tuple[float, float]], dots: bool = False
-) -> Line:
+def _line(name: str, style: str, places: Sequence[tuple[float, float]], dots: bool = False) -> Line:
     points = " ".join(f"{x:g},{y:g}" for x, y in places)
     return Line(name, style, points, list(places) if dots else [])
 

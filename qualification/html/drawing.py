@@ -74,8 +74,8 @@ class _Pen:
         self._size = picture.size
         self._scale = scale
         self._line = max(3, round(max(picture.size) / 225))
-        # to be read where a phone shows the whole picture 360 pixels wide
-        self._font = ImageFont.load_default(size=max(14, round(picture.width / 36)))
+        # a compromise: read on a phone that shows 360 pixels across, yet not all over the picture
+        self._font = ImageFont.load_default(size=max(13, round(picture.width / 42)))
         self._tags: list[Rectangle] = []
 
     def solid(self, box: np.ndarray) -> None:
@@ -115,7 +115,8 @@ class _Pen:
         x = min(max(0, x_min), max(0, self._size[0] - width))
         for y in (y_min - height, y_min, y_max, y_max - height):
             place = (x, y, x + width, y + height)
-            if y >= 0 and place[3] <= self._size[1] and not any(_overlap(place, t) for t in self._tags):
+            inside = y >= 0 and place[3] <= self._size[1]
+            if inside and not any(_overlap(place, other) for other in self._tags):
                 self._draw.rectangle(place, fill=colour)
                 self._draw.text((x + 4 - left, y + 3 - top), text, fill=HALO, font=self._font)
                 self._tags.append(place)

@@ -15,7 +15,7 @@ from qualification.gates import Gate
 from qualification.html import charts, curves, latency, pictures, saved, truth
 from qualification.html.charts import Chart, Strips
 from qualification.html.pictures import Picture
-from qualification.html.saved import Saved, SweepPoint
+from qualification.html.saved import LoadPoint, Saved
 from qualification.html.truth import Truth
 from qualification.report import short
 from qualification.results import ModelRow, Results
@@ -86,13 +86,17 @@ def _render(results: Results, models: Sequence[Model]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["short"] = short
+    environment.filters |= {"short": short, "ms": milliseconds}
     return environment.get_template("report.html.j2").render(
         results=results,
         models=models,
         passed=sum(row.passed for row in results.rows),
-        depth=latency.DEPTH,
     )
+
+
+def milliseconds(value: float) -> str:
+    """Three digits or so, whatever the size."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def _model(folder: Path, row: ModelRow, anchor: str, models: int) -> Model:
@@ -126,7 +130,7 @@ def _accuracy(evidence: Saved, known: Truth | None) -> list[Chart]:
     ]
 
 
-def _sweeps(points: Sequence[SweepPoint]) -> list[Sweep]:
+def _sweeps(points: Sequence[LoadPoint]) -> list[Sweep]:
     sweeps = []
     for kind in dict.fromkeys(point.kind for point in points):
         rows = [_load_row(point) for point in points if point.kind == kind]
@@ -151,7 +155,7 @@ def _sweeps(points: Sequence[SweepPoint]) -> list[Sweep]:
     return sweeps
 
 
-def _load_row(point: SweepPoint) -> LoadRow:
+def _load_row(point: LoadPoint) -> LoadRow:
     client = latency.series(point.evidence).get("client", [])
     return LoadRow(
         load=f"{point.load:g}",

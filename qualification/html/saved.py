@@ -20,7 +20,7 @@ KINDS = {"c": "concurrency", "r": "requests/s"}
 
 
 @dataclass(frozen=True)
-class SweepPoint:
+class LoadPoint:
     """One AIPerf run of a load sweep. kind: `concurrency`, or `requests/s` as they were sent."""
 
     kind: str
@@ -36,7 +36,7 @@ class Saved:
     native: list[Seen] | None
     reference: list[Seen] | None
     aiperf: AIPerfEvidence | None
-    sweep: list[SweepPoint]
+    sweep: list[LoadPoint]
 
 
 def read(folder: Path) -> Saved:
@@ -60,14 +60,14 @@ def _seen(stage: dict[str, Any] | None) -> list[Seen] | None:
     return [Seen.from_json(value) for value in stage["data"]["seen"]] if stage else None
 
 
-def _sweep(folder: Path) -> Sequence[SweepPoint]:
+def _sweep(folder: Path) -> Sequence[LoadPoint]:
     points = []
     for path in folder.glob("aiperf-*.json"):
         name = SWEEP.fullmatch(path.name)
         if name is not None:
             stage = orjson.loads(path.read_bytes())
             points.append(
-                SweepPoint(
+                LoadPoint(
                     kind=KINDS[name[1]],
                     load=float(name[2]),
                     evidence=AIPerfEvidence.model_validate(stage["data"]),
