@@ -1,4 +1,4 @@
-"""A campaign: every requested model through every stage, to rows, results.json and report.md."""
+"""A campaign: every requested model through every stage, to rows, results.json and the reports."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from PIL import Image
 from models import status
 from models.errors import DetserveError
 from models.status import QualificationRecord, Status
-from qualification import driver, environment, report, results
+from qualification import driver, environment, html, report, results
 from qualification.aiperf import AIPerfEvidence
 from qualification.driver import STAGES, StageResult
 from qualification.evidence import Seen
@@ -80,6 +80,7 @@ def run(
     )
     (folder / "results.schema.json").write_text(json.dumps(results.schema(), indent=1))
     (folder / "report.md").write_text(report.markdown(outcome))
+    html.write(folder, outcome)
     # last: its presence says that the run is complete
     (folder / "results.json").write_text(outcome.model_dump_json(indent=1))
     return outcome

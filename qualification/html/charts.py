@@ -60,13 +60,15 @@ class Strip:
     band: tuple[float, float]
     p50: tuple[float, float]  # place and milliseconds
     p95: tuple[float, float]
-    requests: int
     largest: float
 
 
 @dataclass(frozen=True)
 class Strips:
-    title: str
+    """requests: that the client saw succeed. spoken: as a chart's."""
+
+    requests: int
+    spoken: str
     height: float
     ticks: list[Tick]
     strips: list[Strip]
@@ -104,9 +106,7 @@ def over_load(
     ticks = _round_ticks(max(max(values) for values in lines.values()))
     places = [_across((index + 0.5) / len(loads)) for index in range(len(loads))]
     spoken = "; ".join(
-        f"{name}: "
-        + ", ".join(f"{value:.1f} at {at:g}" for value, at in zip(values, loads, strict=True))
-        for name, values in lines.items()
+        f"{name} " + ", ".join(f"{value:.1f}" for value in values) for name, values in lines.items()
     )
     return Chart(
         title=title,
@@ -152,12 +152,12 @@ def latencies(parts: Mapping[str, Sequence[float]]) -> Strips:
                 band=(place(p5), place(p95)),
                 p50=(place(p50), p50),
                 p95=(place(p95), p95),
-                requests=len(part),
                 largest=max(part),
             )
         )
     return Strips(
-        title="Latency of each request in milliseconds, logarithmic. "
+        requests=len(parts["client"]),
+        spoken="Latency of each request in milliseconds, logarithmic. "
         + "; ".join(f"{s.name} p50 {s.p50[1]:.2f}, p95 {s.p95[1]:.2f}" for s in strips),
         height=len(strips) * STRIP + 24,
         ticks=[Tick(place(value), f"{value:g}") for value in _decades(low, high)],

@@ -90,7 +90,7 @@ def choose(
     lowest F1 against the ground truth, and one next to the median F1.
     """
     objects = truth.boxes() if truth else {}
-    others = reference or [None] * len(native)
+    others: Sequence[Seen | None] = reference or [None] * len(native)
     cases = [
         _case(ours, theirs, objects.get(ours.image), truth, criteria)
         for ours, theirs in zip(native, others, strict=True)

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
@@ -50,6 +51,20 @@ class Pictures(BaseModel):
     pictures: list[Picture]
 
 
+@dataclass(frozen=True)
+class Room:
+    """What one model may use of the page: pictures, and bytes of each."""
+
+    count: int
+    bytes: int
+
+
+def room(models: int) -> Room:
+    """An equal share for each of the page's models; fewer pictures before bad ones."""
+    count = max(1, min(A_MODEL, ALL_MODELS // (models * SMALLEST)))
+    return Room(count, min(LARGEST, ALL_MODELS // (models * count)))
+
+
 def kept_or_drawn(
     folder: Path, row: ModelRow, saved: Saved, truth: Truth | None, models: int
 ) -> list[Picture] | None:
@@ -63,14 +78,13 @@ def kept_or_drawn(
             return kept.pictures
     if saved.native is None or truth is None:
         return None
-    count = max(1, min(A_MODEL, ALL_MODELS // (models * SMALLEST)))
-    limit = min(LARGEST, ALL_MODELS // (models * count))
+    allowed = room(models)
     paths = {image.name: image.path for image in truth.dataset.images}
     criteria = _criteria(row)
     index.parent.mkdir(exist_ok=True)
-    drawn = []
-    for chosen in choose(saved.native, saved.reference, truth, criteria, count):
-        encoded, size = _encoded(paths[chosen.native.image], chosen, limit)
+    drawn: list[Picture] = []
+    for chosen in choose(saved.native, saved.reference, truth, criteria, allowed.count):
+        encoded, size = _encoded(paths[chosen.native.image], chosen, allowed.bytes)
         file = f"{len(drawn) + 1}.jpg"
         (index.parent / file).write_bytes(encoded)
         drawn.append(
