@@ -28,13 +28,13 @@ def draw(image: Path, chosen: Chosen, longest_side: int) -> Image.Image:
     picture, scale = shrunk(image, longest_side)
     pen = _Pen(picture, scale)
     objects, names = chosen.objects or (np.zeros((0, 4), np.float32), [])
-    for box in objects:
-        pen.corners(box)
     for box in chosen.native.detections.boxes:
         pen.solid(box)
     if chosen.reference is not None:
         for box in chosen.reference.detections.boxes:
             pen.dashed(box)
+    for box in objects:  # last, for at the picture's edge they lie on the lines
+        pen.corners(box)
     _tag(pen, chosen, objects, names)
     return picture
 
@@ -123,8 +123,16 @@ class _Pen:
                 return
 
     def _around(self, box: np.ndarray, margin: float) -> Rectangle:
+        """The box on the picture, wider by `margin`, and inside it: a side that lies outside is
+        drawn at the edge."""
         x_min, y_min, x_max, y_max = (float(side) * self._scale for side in box)
-        return _proper(x_min - margin, y_min - margin, x_max + margin, y_max + margin)
+        right, bottom = self._size[0] - 1, self._size[1] - 1
+        return _proper(
+            min(max(x_min - margin, 0), right),
+            min(max(y_min - margin, 0), bottom),
+            min(max(x_max + margin, 0), right),
+            min(max(y_max + margin, 0), bottom),
+        )
 
 
 def _proper(x_min: float, y_min: float, x_max: float, y_max: float) -> Rectangle:
