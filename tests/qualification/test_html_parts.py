@@ -169,7 +169,7 @@ def test_a_picture_is_shrunk_with_its_boxes(grey: Any) -> None:
 def test_a_box_at_or_over_the_edge_is_drawn(grey: Any, box: Any) -> None:
     found = [("cat", box)]
     page = drawn(grey, native=found, reference=found, objects=found).reshape(-1, 3)
-    assert all(share(page, colour) for colour in (drawing.NATIVE, drawing.TRUTH))
+    assert share(page, drawing.NATIVE) > 0
 
 
 @pytest.mark.parametrize("seed", range(10))
