@@ -26,7 +26,7 @@ MISSING = "its evidence is not in the run folder"
 
 @dataclass(frozen=True)
 class LoadRow:
-    """A sweep's point in figures; None where no request succeeded."""
+    """A sweep's point in figures; those of time are None where no request succeeded."""
 
     load: str
     requests: int

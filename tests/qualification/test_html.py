@@ -40,7 +40,7 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop()[0] == tag
-        if tag in ("td", "th", "li", "b"):  # stand apart, without a space between them
+        if tag in ("td", "th", "li", "b", "span"):  # stand apart, without a space between them
             self.handle_data(" ")
 
     def handle_data(self, data: str) -> None:
@@ -119,10 +119,10 @@ def test_the_verdicts_come_first_and_have_every_model(page: Page) -> None:
         f"bundle FAIL a served bundle nothing {HOSTILE}",
         "task_call_wall 17.4 19.7 19.9",
         "engine 14.4 16.7 16.9",
-        "1 pass 25 33.79 20.9 / 21.8 none",
-        "2 pass 25 33.51 25.9 / 26.8 none",
-        "16 pass 25 30.22 91.0 / 91.8 none",
-        f"0.5 FAIL 9 none succeeded none succeeded aiperf-responses: 3 {HOSTILE}",
+        "1 pass 25 33.79 20.9 21.8",
+        "2 pass 25 33.51 25.9 26.8",
+        "16 pass 25 30.22 91.0 91.8",
+        "0.5 FAIL 9 none succeeded",
     ],
 )
 def test_a_table_has_the_row(page: Page, row: str) -> None:
@@ -156,6 +156,7 @@ def test_a_command_can_be_copied(page: Page, text: str) -> None:
         "No precision-recall curves: stage dataset was not run: an earlier gate failed.",
         "No latencies: stage aiperf was not run: an earlier gate failed.",
         "No load sweep: the run has no sweep points.",
+        f"At requests/s 0.5: aiperf-responses: 3 {HOSTILE}",
     ],
 )
 def test_what_was_not_run_is_said(page: Page, sentence: str) -> None:
@@ -195,7 +196,7 @@ def test_nothing_of_a_run_becomes_markup(page: Page) -> None:
     assert not page.texts("script")
     names = {name for _, attributes, _ in page.elements for name in attributes}
     assert not [name for name in names if name.startswith("on")]
-    assert sum(HOSTILE in text for text in page.texts("td")) == 3
+    assert sum(HOSTILE in text for text in page.texts("td")) == 2
 
 
 def test_the_page_refers_to_nothing_outside_itself(run: tuple[Path, Results], page: Page) -> None:

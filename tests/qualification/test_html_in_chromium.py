@@ -29,7 +29,7 @@ onload = () => {{
       needs: page.documentElement.scrollWidth,
       rows: page.querySelectorAll("tr").length,
       pictures: [...page.images].filter(image => image.src.startsWith("data:")).length,
-      one_column: getComputedStyle(page.querySelector(".cards tr")).display === "block",
+      one_column: getComputedStyle(page.querySelector(".cards tr")).display === "grid",
     }};
   }});
   document.querySelector("#found").textContent = JSON.stringify(found);
