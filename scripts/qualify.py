@@ -6,9 +6,9 @@
     python scripts/qualify.py --address auto                   # an application that is running
 
 Starts the application unless --address names a running one, judges every gate and writes
-results.json, report.md and annotated images. An unfinished run is taken up again where it
-stopped. Exit code: 0 only if every requested model reached the expected status (by default it
-passed every gate), 1 if one did not, 2 if the campaign could not run.
+results.json, report.html, report.md and annotated images. An unfinished run is taken up again
+where it stopped. Exit code: 0 only if every requested model reached the expected status (by
+default it passed every gate), 1 if one did not, 2 if the campaign could not run.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def _qualify(args: argparse.Namespace) -> int:
     if args.json:
         print(outcome.model_dump_json(indent=1))
     else:
-        print(f"\n{report.text_table(outcome)}\n\n{folder / 'report.md'}")
+        print(f"\n{report.text_table(outcome)}\n\n{folder / 'report.html'}")
     return 0 if outcome.passed else 1
 
 
