@@ -13,7 +13,7 @@ import numpy as np
 from qualification.html import latency
 
 WIDTH = 340.0  # of every chart, in units near a phone's pixels
-LEFT, RIGHT, TOP = 40.0, WIDTH - 12, 10.0
+LEFT, RIGHT, TOP = 46.0, WIDTH - 12, 10.0
 BOTTOM, HEIGHT = 190.0, 232.0
 STRIP = 42.0  # height of one row of latencies
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -86,7 +87,7 @@ def _render(results: Results, models: Sequence[Model]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": short, "ms": milliseconds}
+    environment.filters |= {"short": short, "ms": milliseconds, "worded": worded}
     return environment.get_template("report.html.j2").render(
         results=results,
         models=models,
@@ -97,6 +98,14 @@ def _render(results: Results, models: Sequence[Model]) -> str:
 def milliseconds(value: float) -> str:
     """Three digits or so, whatever the size."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def worded(value: Any) -> str:
+    """A setting in words: what is null in a mapping is left out, a size has its ×."""
+    if isinstance(value, dict):
+        named = ((key, one) for key, one in value.items() if one is not None)
+        return ", ".join(f"{key} {worded(one)}" for key, one in named)
+    return " × ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _model(folder: Path, row: ModelRow, anchor: str, models: int) -> Model:

@@ -12,6 +12,7 @@ import pytest
 from models.home import data
 from qualification import html
 from qualification.html import pictures
+from qualification.html.page import worded
 from qualification.results import Results
 from tests.qualification import made_run
 from tests.qualification.made_run import HOSTILE
@@ -146,7 +147,18 @@ def test_sweeps_are_apart_by_kind_and_in_order_of_load(page: Page) -> None:
 )
 def test_a_command_can_be_copied(page: Page, text: str) -> None:
     assert text in page.texts("pre")
-    assert all(attributes.get("tabindex") == "0" for attributes in page.attributes("pre"))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.25, "0.25"),
+        ([416, 416], "416 × 416"),
+        ({"onnx": "1.2", "gpu": None, "resources": {"cpus": 0.5}}, "onnx 1.2, resources cpus 0.5"),
+    ],
+)
+def test_a_setting_in_words(value: object, words: str) -> None:
+    assert worded(value) == words
 
 
 @pytest.mark.parametrize(
