@@ -101,11 +101,11 @@ def milliseconds(value: float) -> str:
 
 
 def worded(value: Any) -> str:
-    """A setting in words: what is null in a mapping is left out, a size has its ×."""
+    """A setting in words: what is null in a mapping is left out, a size has its sides joined."""
     if isinstance(value, dict):
         named = ((key, one) for key, one in value.items() if one is not None)
         return ", ".join(f"{key} {worded(one)}" for key, one in named)
-    return " × ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return " by ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _model(folder: Path, row: ModelRow, anchor: str, models: int) -> Model:

@@ -153,7 +153,7 @@ def test_a_command_can_be_copied(page: Page, text: str) -> None:
     ("value", "words"),
     [
         (0.25, "0.25"),
-        ([416, 416], "416 × 416"),
+        ([416, 416], "416 by 416"),
         ({"onnx": "1.2", "gpu": None, "resources": {"cpus": 0.5}}, "onnx 1.2, resources cpus 0.5"),
     ],
 )
