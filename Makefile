@@ -18,7 +18,7 @@ help: ## list these targets
 serve: .venv/.qualify ## serve the models of serve_config.yaml on http://127.0.0.1:8000
 	$(BIN)/serve run serve_config.yaml
 
-qualify: .venv/.qualify ## start the application, qualify every model, write results/<run>/report.md
+qualify: .venv/.qualify ## start the application, qualify every model, write results/<run>/report.html
 	$(BIN)/python scripts/qualify.py
 
 export-env: .venv/.export ## add torch to .venv, which building from published weights (.pt, safetensors) needs

@@ -1,4 +1,4 @@
-"""A campaign: every requested model through every stage, to rows, results.json and report.md."""
+"""A campaign: every requested model through every stage, to rows, results.json and the reports."""
 
 import json
 import statistics
@@ -14,7 +14,7 @@ from PIL import Image
 
 from models.errors import DetserveError
 from models.status import Status
-from qualification import environment, judging, performance, report, results, verdict
+from qualification import environment, html, judging, performance, report, results, verdict
 from qualification.aiperf import QUALIFYING, AIPerfEvidence, Point
 from qualification.evidence import Seen
 from qualification.gates import Gate
@@ -82,6 +82,7 @@ def run(
     )
     (folder / "results.schema.json").write_text(json.dumps(results.schema(), indent=1))
     (folder / "report.md").write_text(report.markdown(outcome))
+    html.write(folder, outcome)
     # last: its presence says that the run is complete
     (folder / "results.json").write_text(outcome.model_dump_json(indent=1))
     return outcome

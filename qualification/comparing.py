@@ -25,7 +25,7 @@ MAP_DROP = 0.01
 SLOWER = 0.15
 
 # the run's two latencies that are judged; the parts of the second say where it went
-JUDGED = ("client_ms", "task_call_wall_ms")
+JUDGED = ("client", "task_call_wall")
 
 
 class _Document(BaseModel):
@@ -148,10 +148,13 @@ def _latency_shifts(a: Target, b: Target) -> Iterator[Shift]:
     """Medians of the measured requests at concurrency 1, in ms."""
     if not all("aiperf" in target.results for target in (a, b)):
         return
-    then, now = (_latencies(target) for target in (a, b))
+    then, now = (
+        performance.series(AIPerfEvidence.model_validate(target.results["aiperf"].data))
+        for target in (a, b)
+    )
     for name in then:
-        if name not in now or not then[name] or not now[name]:
-            continue
+        if name not in now or not all(np.median(side[name]) for side in (then, now)):
+            continue  # a part that takes no time has no ratio
         change = statistics.median_ratio(then[name], now[name])
         medians = [float(np.median(side[name])) for side in (then, now)]
         yield Shift(
@@ -162,20 +165,6 @@ def _latency_shifts(a: Target, b: Target) -> Iterator[Shift]:
             significant=change.low > 1 or change.high < 1,
             regression=name in JUDGED and change.low > 1 + SLOWER,
         )
-
-
-def _latencies(target: Target) -> dict[str, list[float]]:
-    evidence = AIPerfEvidence.model_validate(target.results["aiperf"].data)
-    found: dict[str, list[float]] = {}
-    for row in performance.joined("aiperf", evidence):
-        if row["phase"] != "profiling" or row["status"] != 200 or row["server_records"] != 1:
-            continue
-        parts = {name: row[name] for name in (*JUDGED, "handler_ms", "queue_ms")}
-        parts |= {f"stage {name}": value for name, value in (row["stages_ms"] or {}).items()}
-        for name, value in parts.items():
-            if value:  # a part of 0 ms has no ratio
-                found.setdefault(name, []).append(value)
-    return found
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[Change]:

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -38,6 +39,29 @@ def mean_ap(
     labels: checkpoint label -> dataset category; boxes of other labels are left out. None: labels
     and categories of the same name belong together. No scored box at all is a mAP of 0.
     """
+    evaluated = evaluation(dataset, seen, labels)
+    if evaluated is None:
+        return MeanAP(
+            map=0, map50=0, reference_system_map=0, reference_system_map50=0, scored_boxes=0
+        )
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluated.summarize()
+    first, second = (float(np.maximum(value, 0)) for value in evaluated.stats[:2])
+    ours = matches(dataset, seen, labels)
+    return MeanAP(
+        map=first,
+        map50=second,
+        reference_system_map=ours.map,
+        reference_system_map50=ours.map50,
+        scored_boxes=len(evaluated.cocoDt.anns),
+    )
+
+
+def evaluation(
+    dataset: Dataset, seen: Sequence[Seen], labels: Mapping[str, str] | None = None
+) -> Any:
+    """pycocotools' accumulated `COCOeval` of what `mean_ap` takes; None without a scored box,
+    because pycocotools cannot load an empty list."""
     from pycocotools.coco import COCO  # type: ignore[import-untyped]
     from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped]
 
@@ -61,24 +85,13 @@ def mean_ap(
                         "score": float(score),
                     }
                 )
-    if not rows:  # pycocotools cannot load an empty list
-        return MeanAP(
-            map=0, map50=0, reference_system_map=0, reference_system_map50=0, scored_boxes=0
-        )
+    if not rows:
+        return None
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         truth.dataset = copy.deepcopy(dataset.ground_truth)
         truth.createIndex()
-        evaluation = COCOeval(truth, truth.loadRes(rows), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    ours = matches(dataset, seen, labels)
-    first, second = (float(np.maximum(value, 0)) for value in evaluation.stats[:2])
-    return MeanAP(
-        map=first,
-        map50=second,
-        reference_system_map=ours.map,
-        reference_system_map50=ours.map50,
-        scored_boxes=len(rows),
-    )
+        evaluated = COCOeval(truth, truth.loadRes(rows), "bbox")
+        evaluated.evaluate()
+        evaluated.accumulate()
+    return evaluated

@@ -17,25 +17,48 @@ from qualification.results import Percentiles, Performance, SweepPoint
 from qualification.stages import StageResult
 
 
+def series(evidence: AIPerfEvidence) -> dict[str, list[float]]:
+    """Milliseconds of each measured request that succeeded, by part: `client`, `handler`, `queue`,
+    `task_call_wall` and the Task call's stages; the server's parts of those requests alone that
+    have exactly one record with a Task call."""
+    rows = _measured(evidence)
+    found: dict[str, list[float]] = {"client": [row.latency_ms for row in rows]}
+    for row in rows:
+        records = evidence.records.get(row.request_id, [])
+        if len(records) != 1 or not records[0].get("tasks"):
+            continue
+        task = records[0]["tasks"][0]
+        parts: Mapping[str, float] = {
+            "handler": records[0]["handler_ms"],
+            "queue": task["queue_ms"],
+            "task_call_wall": task["task_call_wall_ms"],
+            **task["stages_ms"],
+        }
+        for name, value in parts.items():
+            found.setdefault(name, []).append(value)
+    return {name: values for name, values in found.items() if values}
+
+
+def images_per_s(evidence: AIPerfEvidence) -> float | None:
+    """Measured images over the time from the first start to the last end."""
+    rows = _measured(evidence)
+    if not rows:
+        return None
+    return len(rows) * 1e9 / (max(row.end_ns for row in rows) - min(row.start_ns for row in rows))
+
+
 def performance(evidence: AIPerfEvidence) -> Performance | None:
     """None when a request has no record to join: there is then nothing to state."""
-    rows = [row for row in evidence.rows if row.phase == "profiling" and row.status == 200]
-    records = [evidence.records.get(row.request_id, []) for row in rows]
-    if not rows or not all(len(found) == 1 and found[0].get("tasks") for found in records):
+    parts = {name: _percentiles(values) for name, values in series(evidence).items()}
+    counts = {len(values) for values in series(evidence).values()}
+    rate = images_per_s(evidence)
+    if rate is None or len(parts) == 1 or len(counts) != 1:
         return None
-    tasks = [found[0]["tasks"][0] for found in records]
-    seconds = (max(row.end_ns for row in rows) - min(row.start_ns for row in rows)) / 1e9
     return Performance(
-        requests=len(rows),
-        client=_percentiles([row.latency_ms for row in rows]),
-        images_per_s=len(rows) / seconds,
-        handler=_percentiles([found[0]["handler_ms"] for found in records]),
-        queue=_percentiles([task["queue_ms"] for task in tasks]),
-        task_call_wall=_percentiles([task["task_call_wall_ms"] for task in tasks]),
-        stages={
-            stage: _percentiles([task["stages_ms"][stage] for task in tasks])
-            for stage in tasks[0]["stages_ms"]
-        },
+        requests=counts.pop(),
+        images_per_s=rate,
+        **{name: parts.pop(name) for name in ("client", "handler", "queue", "task_call_wall")},
+        stages=parts,
         command=evidence.command,
     )
 
@@ -100,6 +123,10 @@ def joined(stage: str, evidence: AIPerfEvidence) -> Iterator[dict[str, Any]]:
             "bundle_digest": record.get("bundle_digest"),
             "response_sha256": hashlib.sha256(row.body.encode()).hexdigest(),
         }
+
+
+def _measured(evidence: AIPerfEvidence) -> list[AIPerfRow]:
+    return [row for row in evidence.rows if row.phase == "profiling" and row.status == 200]
 
 
 def _count(gate: Gate, name: str) -> int:

@@ -12,10 +12,7 @@ LONGEST_SIDE = 1000  # pixels
 
 def annotate(image: Path, seen: Seen, target: Path) -> None:
     """Draw each box with its label and score; written as JPEG, shrunk to `LONGEST_SIDE`."""
-    with Image.open(image) as opened:
-        picture = ImageOps.exif_transpose(opened).convert("RGB")
-    scale = min(1.0, LONGEST_SIDE / max(picture.size))
-    picture = picture.resize((round(picture.width * scale), round(picture.height * scale)))
+    picture, scale = shrunk(image, LONGEST_SIDE)
     draw = ImageDraw.Draw(picture)
     font = ImageFont.load_default(size=14)
     found = seen.detections
@@ -31,6 +28,14 @@ def annotate(image: Path, seen: Seen, target: Path) -> None:
         draw.rectangle((*at, at[0] + right - left + 8, at[1] + bottom - top + 6), fill=colour)
         draw.text((at[0] + 4, at[1] + 3 - top), text, fill="white", font=font)
     picture.save(target, quality=85)
+
+
+def shrunk(image: Path, longest_side: int) -> tuple[Image.Image, float]:
+    """The upright image in RGB, no side above `longest_side` pixels, and its scale (at most 1)."""
+    with Image.open(image) as opened:
+        picture = ImageOps.exif_transpose(opened).convert("RGB")
+    scale = min(1.0, longest_side / max(picture.size))
+    return picture.resize((round(picture.width * scale), round(picture.height * scale))), scale
 
 
 def _colour(class_id: int) -> tuple[int, int, int]:

@@ -167,7 +167,7 @@ def _section(row: ModelRow) -> list[str]:
         ]
     lines += [_line(["gate", "verdict", "needed", "measured", "remark"]), _line(["---"] * 5)]
     for gate in row.gates:
-        measured = ", ".join(f"{name} {_short(value)}" for name, value in gate.measured.items())
+        measured = ", ".join(f"{name} {short(value)}" for name, value in gate.measured.items())
         lines.append(_line([gate.name, _verdict(gate), gate.needed, measured, gate.detail]))
     lines += [_line([stage, "not run", "", "", why]) for stage, why in row.not_run.items()]
     lines.append("")
@@ -192,7 +192,8 @@ def _section(row: ModelRow) -> list[str]:
     return lines
 
 
-def _short(value: float | int | str | bool | None) -> str:
+def short(value: float | int | str | bool | None) -> str:
+    """A measured value to read: four digits, a digest by its beginning."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)[:12]

@@ -84,7 +84,7 @@ def in_order(results: dict[str, StageResult]) -> dict[str, StageResult]:
 def write_dataset(folder: Path, dataset: Dataset) -> None:
     """The ground truth, once for all models that share it."""
     path = _dataset_path(folder, dataset.digest)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "name": dataset.name,
         "digest": dataset.digest,

@@ -8,8 +8,8 @@
     python scripts/qualify.py --concurrency 1,2,4,8,16 --requests 200 --request-rate 20
 
 Starts the application unless --address names a running one, judges every gate and writes
-results.json, report.md and annotated images. An unfinished run is taken up again where it
-stopped, unless another campaign is at it. Exit code: 0 only if every requested model reached the
+results.json, report.html, report.md and annotated images. An unfinished run is taken up again where
+it stopped, unless another campaign is at it. Exit code: 0 only if every requested model reached the
 expected status (by default it passed every gate) and passed every point of a sweep, 1 if one did
 not, 2 if the campaign could not run.
 """
@@ -173,7 +173,7 @@ def _campaign(
     if args.json:
         print(outcome.model_dump_json(indent=1))
     else:
-        print(f"\n{report.text_table(outcome)}\n\n{folder / 'report.md'}")
+        print(f"\n{report.text_table(outcome)}\n\n{folder / 'report.html'}")
     return 0 if outcome.passed else 1
 
 
