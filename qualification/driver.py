@@ -194,14 +194,16 @@ class Driver:
 
     def _identity(self, target: Target) -> Data:
         client = Client(self._url)
-        responses = []
+        responses, latencies = [], []
         for done, image in enumerate(target.dataset.images):
             self._report(done, len(target.dataset.images))
-            responses.append(client.infer(target.name, [image.path.read_bytes()]))
+            encoded = image.path.read_bytes()
+            start = time.perf_counter()
+            status, body = client.infer(target.name, [encoded])
+            latencies.append((time.perf_counter() - start) * 1e3)
+            responses.append([status, body.decode(errors="replace")])
         client.close()
-        return {
-            "responses": [[status, body.decode(errors="replace")] for status, body in responses]
-        }
+        return {"responses": responses, "latency_ms": latencies}
 
     def _probes(self, target: Target) -> Data:
         evidence = probes.run(

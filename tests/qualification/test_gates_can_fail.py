@@ -172,17 +172,25 @@ def test_compare_is_quiet_on_the_same_run_and_flags_a_planted_map_drop(passed_ru
     assert shifts["map"].regression
 
 
-def test_compare_flags_a_latency_that_rose_by_30_percent(passed_run, copied) -> None:
+def test_compare_flags_a_latency_that_rose_by_30_percent_in_both_measurements(
+    passed_run, copied
+) -> None:
     def slow(data: dict[str, Any]) -> None:
         for row in data["rows"]:
             row["latency_ms"] *= 1.3
 
+    def slower(data: dict[str, Any]) -> None:
+        data["latency_ms"] = [1.3 * value for value in data["latency_ms"]]
+
     edit(copied, "aiperf", slow)
+    assert not comparing.compare(saved_run.read(passed_run[2]), saved_run.read(copied)).regressed
+    edit(copied, "identity", slower)
     found = comparing.compare(saved_run.read(passed_run[2]), saved_run.read(copied))
-    assert [shift.what for shift in found.models[0].shifts if shift.regression] == ["client"]
+    regressed = {shift.what for shift in found.models[0].shifts if shift.regression}
+    assert regressed == {"client", "client, identity"}
     done = _script("compare", passed_run[2], copied)
     assert done.returncode == 1
-    assert "! client " in done.stdout
+    assert "! client, identity" in done.stdout
 
 
 def _script(name: str, *runs: Path) -> "subprocess.CompletedProcess[str]":
