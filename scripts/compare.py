@@ -5,8 +5,8 @@
 
 Lists changes of status, gates, bundle, settings and environment, and how mAP and latencies moved
 with their 95 % intervals. Exit code: 0 without a regression, 1 with one (a lower status, a gate
-that no longer passes, a mAP that fell by more than chance and 0.01, a median client latency that rose by
-more than chance and 15 % in both measurements of it), 2 if a folder cannot be read.
+that no longer passes, a mAP that fell by more than chance and 0.01, a median client latency that
+rose by more than chance and 15 % in both measurements of it), 2 if a folder cannot be read.
 """
 
 import argparse
