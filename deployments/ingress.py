@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
@@ -212,7 +212,7 @@ class Ingress:
         ready = [entry for entry in entries if entry["ready"]]
         return _json(
             {
-                "version": version("detserve"),
+                "version": _version(),
                 "modelInfo": [
                     {
                         "shortName": f"{entry['id']}:{entry['bundle_digest'][:12]}",
@@ -259,6 +259,13 @@ async def _entry(model: Model) -> dict[str, Any]:
     except (TimeoutError, RayActorError, DeploymentUnavailableError, BackPressureError):
         return entry | {"ready": False, "reason": "its replica does not answer"}
     return entry | {"root": described["checkpoint"], **described}
+
+
+def _version() -> str:
+    try:
+        return version("detserve")
+    except PackageNotFoundError:  # run from a checkout that was put on PYTHONPATH
+        return "not installed"
 
 
 def _json(content: dict[str, Any], status: int = 200) -> Response:

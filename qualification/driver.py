@@ -167,9 +167,14 @@ class Driver:
     def _listed(self, model: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """The model in `/v1/models`, and the limits of the ingress."""
         client = Client(self._url)
-        entries: Any = client.get("/v1/models")[1]["data"]
-        limits: Any = client.get("/v1/metadata")[1]["limits"]
+        (listed, models), (told, about) = map(client.get, ("/v1/models", "/v1/metadata"))
         client.close()
+        if (listed, told) != (200, 200):
+            raise QualificationError(
+                f"/v1/models answers with status {listed}, /v1/metadata with {told}"
+            )
+        entries: Any = models["data"]
+        limits: Any = about["limits"]
         return next((entry for entry in entries if entry["id"] == model), None), limits
 
     async def _native(self, target: Target) -> Data:
