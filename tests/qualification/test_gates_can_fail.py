@@ -177,35 +177,19 @@ def test_an_engine_file_changed_under_a_running_replica_fails_the_bundle_gate(
     assert row["status"] == "planned"
 
 
-def test_changed_and_unproved_bundles_are_not_served_and_the_others_are(
-    passed_run, wrong_models, application, qualify, http
+def test_a_changed_engine_file_is_not_served_and_the_others_are(
+    wrong_models, application, qualify, http
 ) -> None:
     folder = faults.wrong_bundle("refused")
     faults.change_one_byte(Path(folder) / faults.ENGINE_FILE)
-    required = {"require": "aiperf-qualified"}
-    unproved = faults.wrong_bundle("unproved", labels=lambda labels: (*labels[1:], labels[0]))
-    entries = application.deploy(
-        {
-            "refused": {"bundle": folder},
-            "proved": {"checkpoint": "yolox-nano", **required},
-            "unproved": {"bundle": unproved, **required},
-        }
-    )
+    entries = application.deploy({"refused": {"bundle": folder}})
     assert entries["refused"]["ready"] is False
     assert "engine.onnx was changed" in entries["refused"]["reason"]
-    assert entries["unproved"]["ready"] is False
-    assert "has the status implemented and `require` asks for" in entries["unproved"]["reason"]
-    assert entries["proved"]["promoted"] is not None  # the very bundle that was signed off
     assert entries["yolox-nano"]["ready"] is True
     ready = http.get("/v1/health/ready")
-    assert (ready.status_code, set(ready.json()["waiting_for"])) == (
-        503,
-        {"refused", "unproved"},
-    )
+    assert (ready.status_code, list(ready.json()["waiting_for"])) == (503, ["refused"])
     code, row = qualify("refused")
     assert (code, _failed(row)) == (1, ["bundle"])
-    for name in ("proved", "unproved"):
-        del application.models[name]
     application.remove("refused")
 
 
