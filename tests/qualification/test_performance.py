@@ -1,4 +1,4 @@
-"""AIPerf's runs: their points, the two records of each request joined, and what a point comes to."""
+"""AIPerf's runs: points, the two records of each request joined, and what these come to."""
 
 import json
 from pathlib import Path
