@@ -70,8 +70,14 @@ def test_a_point_that_passed_counts_what_was_verified() -> None:
             {"verified": 2, "mismatches": 1, "joins": 3, "errors": 0},
         ),
         (
-            {"rows": [*SENT[:2], row(2, status=503, body="busy")]},
-            {"verified": 2, "mismatches": 1, "joins": 2, "errors": 1},
+            {
+                "rows": [*SENT[:2], row(2, status=503, body="busy")],
+                "records": {
+                    **{f"id-{place}": [record("r1")] for place in range(2)},
+                    "id-2": [{"status": 503, "handler_ms": 1.0}],
+                },
+            },
+            {"verified": 2, "mismatches": 1, "joins": 3, "errors": 1},
         ),
         (
             {"records": {"id-0": [record("r1")] * 2, "id-1": [record("r1")]}},
