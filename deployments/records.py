@@ -53,9 +53,12 @@ def read(since: float) -> Iterator[dict[str, Any]]:
     `time.time()`); a file may be renamed by its writer meanwhile."""
     with contextlib.ExitStack() as stack:
         files: dict[int, BinaryIO] = {}
-        for path in sorted(folder().glob("*.jsonl*")):  # the one that is written to comes first
+        replicas = {path.name.partition(".jsonl")[0] for path in folder().glob("*.jsonl*")}
+        # the one that is written to comes first: what is renamed meanwhile is met again further on
+        suffixes = ("", *(f".{number}" for number in range(1, BACKUPS + 1)))
+        for name in (f"{replica}.jsonl{end}" for replica in sorted(replicas) for end in suffixes):
             with contextlib.suppress(FileNotFoundError):
-                file = stack.enter_context(path.open("rb"))
+                file = stack.enter_context((folder() / name).open("rb"))
                 status = os.fstat(file.fileno())
                 if status.st_mtime >= since:
                     files.setdefault(status.st_ino, file)

@@ -114,7 +114,7 @@ def run(
     with inputs.open("w") as file:
         for name, encoded in urls.items():
             file.write(json.dumps({"session_id": name, "images": [encoded]}) + "\n")
-    command = _command(url, model, point)
+    arguments = command(url, model, point)
     started = time.time()
     with (
         (folder / "aiperf.log").open("w") as log,
@@ -122,7 +122,7 @@ def run(
         tempfile.TemporaryDirectory(prefix="ap", dir="/tmp") as scratch,
     ):
         process = subprocess.Popen(
-            command,
+            arguments,
             cwd=folder,
             env={**os.environ, "TMPDIR": scratch},
             stdout=log,
@@ -149,7 +149,7 @@ def run(
     _without_paths(folder, scratch)
     problems = [f"AIPerf was stopped after {point.timeout_s:.0f} s"] if late else []
     return AIPerfEvidence(
-        command=[Path(command[0]).name, *command[1:]],
+        command=arguments,
         expected=WARM_UP + point.requests,
         concurrency=point.concurrency,
         rate=point.rate,
@@ -186,7 +186,8 @@ def _ended(
     return False
 
 
-def _command(url: str, model: str, point: Point) -> list[str]:
+def command(url: str, model: str, point: Point) -> list[str]:
+    """What runs AIPerf at that point, in the folder of its inputs."""
     if point.rate is None:
         pace = ("--concurrency", str(point.concurrency))
     else:

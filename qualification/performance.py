@@ -66,7 +66,8 @@ def performance(evidence: AIPerfEvidence) -> Performance | None:
 def sweep_point(result: StageResult) -> SweepPoint:
     """A point of the sweep and what its gates found."""
     evidence = AIPerfEvidence.model_validate(result.data)
-    errors, responses, joins = result.gates
+    _, responses, joins = result.gates
+    answered = sum(row.status == 200 for row in evidence.rows)
     return SweepPoint(
         point=result.stage,
         concurrency=evidence.concurrency,
@@ -77,7 +78,7 @@ def sweep_point(result: StageResult) -> SweepPoint:
         mismatches=evidence.expected - _count(responses, "verified"),
         boxes=sum(_boxes(row) for row in evidence.rows),
         joins=evidence.expected - _count(joins, "missing_or_double"),
-        errors=_count(errors, "errors"),
+        errors=evidence.expected - answered,
         replicas=len(
             {
                 task["replica"]

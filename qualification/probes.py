@@ -83,7 +83,7 @@ def run(
             client_ms=client_ms,
         )
 
-    fresh = _noisy(images[0])
+    fresh = noisy(images[0])
     name = images[0].name
     again = fresh()
     for done in range(ROUNDS):
@@ -221,7 +221,7 @@ def _milliseconds(one: Sent, clock: str) -> float:
     return found
 
 
-def _noisy(image: DatasetImage) -> Callable[[], bytes]:
+def noisy(image: DatasetImage) -> Callable[[], bytes]:
     """Makes JPEGs of the image's size, each with noise in its corner that no other has."""
     pixels = decode(image.path.read_bytes(), MAX_PIXELS)
     generator = np.random.default_rng()  # not seeded: an earlier run's images were seen

@@ -49,7 +49,7 @@ class SweepPoint(_Row):
     mismatches: int = Field(description="requests less those verified")
     boxes: int = Field(description="boxes in all answers")
     joins: int = Field(description="requests with exactly one server record")
-    errors: int = Field(description="requests that failed, and failures of AIPerf itself")
+    errors: int = Field(description="requests without an answer of status 200")
     replicas: int = Field(description="replicas of the model that answered")
     performance: Performance | None
 

@@ -12,8 +12,11 @@ from ray import serve
 
 from deployments.config import ModelArgs
 from deployments.detector import Detector, TaskResult
+from models import status
 from models.bundle import Bundle
 from models.engine import Engine, EngineName
+from models.errors import BundleUnqualified
+from models.status import Promotion, QualificationRecord, Status
 
 ARGS = ModelArgs(checkpoint="yolox-nano")
 
@@ -100,3 +103,38 @@ def test_which_engine_it_became_and_why_is_described(engines: list[TwoSlots]) ->
         "on the CPU because `resources.gpus` is 0: no part of a GPU is reserved for this model"
     )
     assert described["engine_reason"] == expected
+
+
+def test_what_a_model_requires_decides_whether_its_bundle_is_served(
+    engines: list[TwoSlots],
+) -> None:
+    digest = asyncio.run(Detector(ARGS).describe())["bundle_digest"]
+    required = ARGS.model_copy(update={"require": Status.FAMILY_VALIDATED})
+    sentence = r"yolox-nano has the status implemented and `require` asks for family-validated"
+    with pytest.raises(BundleUnqualified, match=sentence):
+        Detector(required)
+    for reached in (Status.FAMILY_VALIDATED, Status.AIPERF_QUALIFIED):
+        status.write(digest, QualificationRecord(status=reached, run="r", date="d"))
+        Detector(required)
+
+
+def test_who_signed_the_bundle_off_is_described(engines: list[TwoSlots]) -> None:
+    detector = Detector(ARGS)
+    described = asyncio.run(detector.describe())
+    assert described["promoted"] is None
+    sign_off = Promotion(
+        bundle_digest=described["bundle_digest"], run="r", date="d", gates=["identity"]
+    )
+    status.promote(sign_off)
+    assert asyncio.run(detector.describe())["promoted"] == sign_off.model_dump()
+
+
+def test_the_config_is_described_without_where_this_machine_keeps_its_files(
+    engines: list[TwoSlots], tmp_path: Path
+) -> None:
+    Detector(ARGS)  # builds the bundle
+    (manifest,) = (tmp_path / "home" / "bundles").rglob("bundle.json")
+    args = ModelArgs(bundle=str(manifest.parent), threshold=0.5)
+    config = asyncio.run(Detector(args).describe())["config"]
+    assert (config["bundle"], config["threshold"]) == (manifest.parent.name, 0.5)
+    assert str(tmp_path) not in repr(config)

@@ -63,13 +63,14 @@ def test_models_lists_what_is_served(server: Server) -> None:
         assert isinstance(entry["qualification"]["status"], str)
 
 
-def test_metadata_has_nims_keys(server: Server) -> None:
+def test_metadata_has_nims_keys_and_the_limits(server: Server) -> None:
     document = server.http.get("/v1/metadata").json()
-    assert set(document) == {"version", "modelInfo", "assetInfo", "licenseInfo"}
+    assert set(document) == {"version", "modelInfo", "assetInfo", "licenseInfo", "limits"}
     assert set(SERVED) <= {info["modelUrl"] for info in document["modelInfo"]}
     assert set(SERVED) <= {info["shortName"].split(":")[0] for info in document["modelInfo"]}
     assert set(SERVED) <= set(document["licenseInfo"])
     assert document["assetInfo"] == []
+    assert document["limits"]["max_images"] == 32
 
 
 @pytest.mark.parametrize(("path", "word"), [("live", "live"), ("ready", "ready")])

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from models import status
-from models.status import QualificationRecord, Status
+from models.status import Promotion, QualificationRecord, Status
 
 RECORD = QualificationRecord(status=Status.FAMILY_VALIDATED, run="run-1", date="2026-12-01")
 
@@ -33,6 +33,14 @@ def test_the_latest_campaign_replaces_the_record_and_leaves_no_other_file(own_ho
     status.write("abc", later)
     assert status.read("abc") == later
     assert [path.name for path in (own_home / "qualification").iterdir()] == ["abc.json"]
+
+
+def test_a_sign_off_is_kept_beside_the_record_and_for_its_own_bundle_alone() -> None:
+    sign_off = Promotion(bundle_digest="abc", run="run-1", date="2026-12-01", gates=["identity"])
+    status.write("abc", RECORD)
+    status.promote(sign_off)
+    assert (status.promotion("abc"), status.read("abc")) == (sign_off, RECORD)
+    assert status.promotion("abd") is None
 
 
 def test_the_statuses_are_the_four_of_the_design_in_their_order() -> None:

@@ -461,3 +461,13 @@ def test_aiperf_counts_what_is_missing() -> None:
     assert judged[ERRORS].measured == {"requests": 2, "errors": 1}
     assert judged[RESPONSES].measured == {"verified": 1, "responses": 3}
     assert judged[JOINS].measured == {"missing_or_double": 2}
+
+
+def test_the_gates_of_a_point_are_named_with_it() -> None:
+    judged = gates.aiperf(NATIVE, evidence(rows=[]), DIGEST, "aiperf-c8")
+    assert [gate.name for gate in judged] == [
+        "aiperf-c8-errors",
+        "aiperf-c8-responses",
+        "aiperf-c8-joins",
+    ]
+    assert {gate.detail for gate in judged} == {"3 requests are not in AIPerf's records"}
