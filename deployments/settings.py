@@ -34,6 +34,17 @@ FIXED = {
 }
 
 
+# An ingress replica's own ports, which HAProxy sends to. Ray shares a port that is taken
+# (SO_REUSEPORT) and every instance counts from 30000: two on one machine would answer each other's
+# requests, with the other's models.
+INGRESS_PORTS = tuple(
+    f"RAY_SERVE_DIRECT_INGRESS_{end}_{kind}_PORT"
+    for kind in ("HTTP", "GRPC")
+    for end in ("MIN", "MAX")
+)
+INGRESS_REPLICAS = 50  # at most, on one machine
+BLOCKS = range(10_000, 30_000, 2 * INGRESS_REPLICAS)  # below the ports that clients are given
+
 FOLDER = Path("/tmp/detserve")
 SOCKETS = "*/admin.sock"  # under a folder, one for each node
 LEFTOVER_AGE_S = 3600
@@ -67,6 +78,10 @@ def apply(*, starts_ray: bool = True) -> None:
         if name not in os.environ
     ]
     values.update(zip(missing_ports, map(str, free_ports(len(missing_ports))), strict=True))
+    if not any(name in os.environ for name in INGRESS_PORTS):
+        first = free_block(2 * INGRESS_REPLICAS)
+        ends = (0, INGRESS_REPLICAS - 1, INGRESS_REPLICAS, 2 * INGRESS_REPLICAS - 1)
+        values.update(zip(INGRESS_PORTS, (str(first + end) for end in ends), strict=True))
     for name, value in values.items():
         os.environ.setdefault(name, value)
 
@@ -96,6 +111,30 @@ def _remove_leftovers() -> None:
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
+
+
+def free_block(count: int) -> int:
+    """The first of `count` ports in a row that nothing listens on at this moment; instances that
+    start at once look in different places first.
+
+    Raises:
+        OSError: there is no such block.
+    """
+    first = os.getpid() % len(BLOCKS)
+    for step in range(len(BLOCKS)):
+        start = BLOCKS[(first + step) % len(BLOCKS)]
+        if all(map(_is_free, range(start, start + count))):
+            return start
+    raise OSError(f"no {count} free ports in a row from {BLOCKS.start} to {BLOCKS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
 
 
 def free_ports(count: int) -> list[int]:

@@ -234,7 +234,12 @@ class Driver:
         Raises:
             QualificationError: it was lost or does not answer.
         """
-        handle = serve.get_deployment_handle("Detector", model)
+        try:
+            handle = serve.get_deployment_handle("Detector", model)
+        except KeyError as error:
+            raise QualificationError(
+                f"no model {model} in this Ray cluster: {self._url} is another one's application"
+            ) from error
         answer = getattr(handle, method).remote(*arguments)
         try:
             return await asyncio.wait_for(work.done(f"a replica of {model}", answer), CALL_S)

@@ -26,6 +26,7 @@ PATHS = (
 )
 SOCKETS = ("RAY_SERVE_HAPROXY_SOCKET_PATH", "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH")
 PORTS = ("RAY_SERVE_HAPROXY_METRICS_PORT", "RAY_SERVE_HAPROXY_STATS_PORT")
+RANGES = settings.INGRESS_PORTS
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_what_is_unset_is_set(environment: dict[str, str]) -> None:
     settings.apply()
     assert settings.FIXED.items() <= environment.items()
     assert environment["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-    assert environment.keys() == {*settings.FIXED, *PATHS, *PORTS, "RAY_AUTH_MODE"}
+    assert environment.keys() == {*settings.FIXED, *PATHS, *PORTS, *RANGES, "RAY_AUTH_MODE"}
     assert all(environment.values())
 
 
@@ -54,7 +55,7 @@ def test_what_is_set_is_left_alone(environment: dict[str, str]) -> None:
         environment[name] = mine[name]
         settings.apply()
         assert environment[name] == mine[name]
-        assert set(environment) == set(names)  # and all the others are set
+        assert set(environment) == {*names, *RANGES}  # and all the others are set
 
 
 def test_what_is_set_to_nothing_is_left_alone_too(environment: dict[str, str]) -> None:
@@ -113,6 +114,29 @@ def test_two_instances_share_no_path_and_no_port(
     assert not {first[name] for name in PATHS} & {environment[name] for name in PATHS}
     assert len({first[name] for name in PATHS}) == len(PATHS)
     assert first[PORTS[0]] != first[PORTS[1]]
+
+
+def test_ingress_replicas_of_two_instances_share_no_port(environment: dict[str, str]) -> None:
+    """Ray binds with SO_REUSEPORT: on one port, each would get some of the other's requests."""
+    settings.apply()
+    low, high, grpc_low, grpc_high = (int(environment[name]) for name in RANGES)
+    assert high - low == grpc_high - grpc_low == settings.INGRESS_REPLICAS - 1
+    assert high < grpc_low
+    with socket.socket() as replica:  # of the first instance, which goes on
+        replica.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        replica.bind(("127.0.0.1", high))
+        replica.listen()
+        environment.clear()
+        settings.apply()
+    assert not {low, high, grpc_low, grpc_high} & {int(environment[name]) for name in RANGES}
+
+
+def test_one_range_that_is_set_leaves_all_of_them_to_who_set_it(
+    environment: dict[str, str],
+) -> None:
+    environment[RANGES[0]] = "31000"
+    settings.apply()
+    assert not set(RANGES[1:]) & environment.keys()
 
 
 def test_free_ports_differ_and_can_be_listened_on() -> None:
