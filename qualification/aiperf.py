@@ -149,7 +149,7 @@ def run(
     _without_paths(folder, scratch)
     problems = [f"AIPerf was stopped after {point.timeout_s:.0f} s"] if late else []
     return AIPerfEvidence(
-        command=arguments,
+        command=[Path(arguments[0]).name, *arguments[1:]],
         expected=WARM_UP + point.requests,
         concurrency=point.concurrency,
         rate=point.rate,

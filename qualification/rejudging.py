@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from models.errors import QualificationError
 from qualification import judging, verdict
 from qualification.gates import Gate
 from qualification.saved_run import SavedRun
@@ -52,7 +53,11 @@ class ModelVerdict(BaseModel):
 
 
 def rejudge(run: SavedRun) -> list[ModelVerdict]:
-    """Every model that left evidence."""
+    """Every model that left evidence.
+
+    Raises:
+        QualificationError: the evidence of a stage is not whole.
+    """
     rows = {row.model: row for row in run.results.rows} if run.results else {}
     found = []
     for name, target in run.targets.items():
@@ -81,8 +86,14 @@ def rejudge(run: SavedRun) -> list[ModelVerdict]:
 
 
 def _again(target: Target, stage: str, saved: StageResult) -> list[Gate]:
-    data = judging.compute(target, stage) if stage in judging.COMPUTED else saved.data
-    return judging.judge(target, stage, data)
+    try:
+        data = judging.compute(target, stage) if stage in judging.COMPUTED else saved.data
+        return judging.judge(target, stage, data)
+    except (KeyError, TypeError, ValueError) as error:  # ValidationError is a ValueError
+        raise QualificationError(
+            f"{target.name}: the evidence of the stage {stage} cannot be judged: something is "
+            f"missing or of another kind ({type(error).__name__})"
+        ) from error
 
 
 def _beside(model: str, stage: str, then: list[Gate], now: list[Gate]) -> list[Rejudged]:

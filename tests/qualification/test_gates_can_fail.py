@@ -91,7 +91,7 @@ def test_each_request_to_aiperf_is_one_line_of_the_join(passed_run) -> None:
     assert len({request["id"] for request in joined}) == len(joined) == 55
     for request in joined:
         assert (request["server_records"], request["server_status"]) == (1, 200)
-        assert request["client"] > request["handler_ms"] > request["task_call_wall_ms"] > 0
+        assert request["client_ms"] > request["handler_ms"] > request["task_call_wall_ms"] > 0
         assert request["task_call_wall_ms"] >= max(request["stages_ms"].values())
 
 
@@ -132,7 +132,7 @@ def copied(passed_run, tmp_path) -> Path:
 
 def test_an_edited_figure_or_verdict_shows_when_a_run_is_judged_again(copied) -> None:
     edit(copied, "dataset", lambda data: data["native"].update(map=0.9))
-    edit(copied, "identity", lambda data: data["responses"].pop())
+    edit(copied, "identity", lambda data: data["responses"][3].__setitem__(1, "{}"))
     edit(copied, "aiperf", lambda data: data["rows"][3].update(status=500))
     (again,) = rejudging.rejudge(saved_run.read(copied))
     wrong = {gate.gate for gate in again.gates if not gate.agrees}
@@ -142,6 +142,10 @@ def test_an_edited_figure_or_verdict_shows_when_a_run_is_judged_again(copied) ->
     done = subprocess.run([*script, str(copied)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "! identity" in done.stdout
+    edit(copied, "identity", lambda data: data["responses"].pop())
+    done = _script("rejudge", copied)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "yolox-nano: the evidence of the stage identity" in done.stderr
     done = subprocess.run(
         [*script, str(copied.parent)], capture_output=True, text=True, check=False
     )
