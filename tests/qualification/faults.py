@@ -38,14 +38,15 @@ Tamper = Callable[[Any, int, int, bytes], tuple[int, bytes]]
 
 
 def wrong_bundle(
+    of: str,
     name: str,
     *,
     graph: Callable[[onnx.ModelProto], None] | None = None,
     labels: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
 ) -> str:
-    """A copy of yolox-nano's bundle with a changed graph or labels, sealed as if it had been
-    built so. Returns the folder to give as `bundle` in serve_config.yaml."""
-    checkpoint = catalogue.load("yolox-nano")
+    """A copy of the checkpoint `of`'s bundle with a changed graph or labels, sealed as if it had
+    been built so. Returns the folder to give as `bundle` in serve_config.yaml."""
+    checkpoint = catalogue.load(of)
     built = building.ensure(checkpoint, ENGINE, "fp32", log=print)
     folder = home() / "bundles" / "wrong" / name
     shutil.rmtree(folder, ignore_errors=True)

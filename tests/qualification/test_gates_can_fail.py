@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import yaml
 
-from models import catalogue
 from models.home import data, home
 from qualification import average_precision, comparing, rejudging, saved_run
 from qualification.evidence import Seen
@@ -209,36 +208,35 @@ def edit(run: Path, stage: str, change: Callable[[dict[str, Any]], Any]) -> None
 
 
 @pytest.fixture(scope="module")
-def wrong_models(application) -> Iterator[dict[str, dict[str, Any]]]:
+def wrong_models(application, few) -> Iterator[dict[str, dict[str, Any]]]:
     """Models with a fault each, served beside the sound ones."""
-    sound = yaml.safe_load((catalogue.FOLDER / "yolox-nano.yaml").read_text())
+    sound = yaml.safe_load((home() / "catalogue" / f"{few}.yaml").read_text())
     wrong_space = sound | {
         "id": "wrong-label-space",
         # category ids where the dataset has names: nothing is ever matched
         "labels": [str(index) for index in range(80)],
     }
-    (home() / "catalogue").mkdir(exist_ok=True)
     (home() / "catalogue" / "wrong-label-space.yaml").write_text(yaml.safe_dump(wrong_space))
     models = {
         "labels-permuted": {
             "bundle": faults.wrong_bundle(
-                "labels-permuted", labels=lambda labels: (*labels[1:], labels[0])
+                few, "labels-permuted", labels=lambda labels: (*labels[1:], labels[0])
             )
         },
         "boxes-shifted": {
             "bundle": faults.wrong_bundle(
-                "boxes-shifted", graph=faults.output_through("boxes", "Add", 2.0)
+                few, "boxes-shifted", graph=faults.output_through("boxes", "Add", 2.0)
             )
         },
         "scores-halved": {
             "bundle": faults.wrong_bundle(
-                "scores-halved", graph=faults.output_through("scores", "Mul", 0.5)
+                few, "scores-halved", graph=faults.output_through("scores", "Mul", 0.5)
             )
         },
         "random-weights": {
-            "bundle": faults.wrong_bundle("random-weights", graph=faults.random_weights)
+            "bundle": faults.wrong_bundle(few, "random-weights", graph=faults.random_weights)
         },
-        "byte-changed": {"bundle": faults.wrong_bundle("byte-changed")},
+        "byte-changed": {"bundle": faults.wrong_bundle(few, "byte-changed")},
         "wrong-label-space": {"checkpoint": "wrong-label-space"},
     }
     entries = application.deploy(models)
@@ -284,9 +282,9 @@ def test_an_engine_file_changed_under_a_running_replica_fails_the_bundle_gate(
 
 
 def test_a_changed_engine_file_is_not_served_and_the_others_are(
-    wrong_models, application, qualify, http
+    few, wrong_models, application, qualify, http
 ) -> None:
-    folder = faults.wrong_bundle("refused")
+    folder = faults.wrong_bundle(few, "refused")
     faults.change_one_byte(Path(folder) / faults.ENGINE_FILE)
     entries = application.deploy({"refused": {"bundle": folder}})
     assert entries["refused"]["ready"] is False
