@@ -45,6 +45,15 @@ INGRESS_PORTS = tuple(
 INGRESS_REPLICAS = 50  # at most, on one machine
 BLOCKS = range(10_000, 30_000, 2 * INGRESS_REPLICAS)  # below the ports that clients are given
 
+# HAProxy's own, and those of Serve's proxy behind it, which takes over while no ingress replica is
+# up and would share 8500 and 9500 likewise
+PORTS = (
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
+)
+
 FOLDER = Path("/tmp/detserve")
 SOCKETS = "*/admin.sock"  # under a folder, one for each node
 LEFTOVER_AGE_S = 3600
@@ -72,11 +81,7 @@ def apply(*, starts_ray: bool = True) -> None:
         ("METRICS_SOCKET_PATH", "metrics.sock"),
     ):
         values[f"RAY_SERVE_HAPROXY_{name}"] = str(folder / file)
-    missing_ports = [
-        name
-        for name in ("RAY_SERVE_HAPROXY_METRICS_PORT", "RAY_SERVE_HAPROXY_STATS_PORT")
-        if name not in os.environ
-    ]
+    missing_ports = [name for name in PORTS if name not in os.environ]
     values.update(zip(missing_ports, map(str, free_ports(len(missing_ports))), strict=True))
     if not any(name in os.environ for name in INGRESS_PORTS):
         first = free_block(2 * INGRESS_REPLICAS)
