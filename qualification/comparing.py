@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from qualification import performance, statistics
+from qualification import documents, performance, statistics
 from qualification.aiperf import AIPerfEvidence
 from qualification.average_precision import matches
 from qualification.results import ModelRow
@@ -184,12 +184,5 @@ def _latencies(target: Target) -> dict[str, list[float]]:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[Change]:
-    """Of plain documents, field by field."""
-    found = []
-    for name in dict.fromkeys([*a, *b]):
-        old, new = a.get(name), b.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += _differences(old, new, f"{prefix}{name}.")
-        elif old != new:
-            found.append(Change(what=f"{prefix}{name}", a=old, b=new))
-    return found
+    found = documents.differences(a, b, prefix=prefix)
+    return [Change(what=what, a=old, b=new) for what, old, new in found]
