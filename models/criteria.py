@@ -4,7 +4,7 @@ A comparison is data: it says what was measured, so that a gate can be re-judged
 smallest bounds that would have passed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -45,6 +45,10 @@ class Criteria(Protocol):
         """The bounds in words."""
         ...
 
+    def bounded(self, bounds: Mapping[str, float]) -> "Criteria":
+        """The same criteria at other bounds, such as those that a saved run was judged by."""
+        ...
+
     def compare(
         self,
         native: Detections,
@@ -83,6 +87,9 @@ class RankedCriteria:
 
     def bounds(self) -> dict[str, float]:
         return {"score": self.score, "side_px": self.side_px}
+
+    def bounded(self, bounds: Mapping[str, float]) -> "RankedCriteria":
+        return RankedCriteria(**bounds)
 
     def needed(self) -> str:
         return f"score < {self.score:g}, side_px < {self.side_px:g}"
@@ -157,6 +164,9 @@ class MatchedCriteria:
 
     def bounds(self) -> dict[str, float]:
         return {"iou": self.iou, "score": self.score}
+
+    def bounded(self, bounds: Mapping[str, float]) -> "MatchedCriteria":
+        return MatchedCriteria(**bounds)
 
     def needed(self) -> str:
         return f"iou >= {self.iou:g}, score <= {self.score:g}"

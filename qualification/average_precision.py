@@ -24,8 +24,8 @@ _CHUNK = 64  # weightings at a time: bounds the memory
 class ClassMatches:
     """A class's detections on all images, by falling score (the image's order at equal scores).
 
-    image: int64 [D], its place in the dataset. hit: bool [10, D], by `IOUS`: matched to an object.
-    objects: int64 [images].
+    image: int64 [D], its place among the dataset's by id. hit: bool [10, D], by `IOUS`: matched to
+    an object. objects: int64 [images].
     """
 
     image: np.ndarray
@@ -79,8 +79,10 @@ def matches(
     labels: as of `mean_ap`. Crowds are left out.
     """
     categories = {each["name"]: each["id"] for each in dataset.ground_truth["categories"]}
-    places = {image.name: place for place, image in enumerate(dataset.images)}
-    of_id = {image.id: place for place, image in enumerate(dataset.images)}
+    # by id, as pycocotools goes through them: it decides which of two equal scores comes first
+    ordered = sorted(dataset.images, key=lambda image: image.id)
+    places = {image.name: place for place, image in enumerate(ordered)}
+    of_id = {image.id: place for place, image in enumerate(ordered)}
     truth: dict[int, dict[int, list[list[float]]]] = {}
     for each in dataset.ground_truth["annotations"]:
         if not each.get("iscrowd"):

@@ -14,11 +14,10 @@ from PIL import Image
 
 from models.errors import DetserveError
 from models.status import Status
-from qualification import environment, html, judging, performance, report, results, verdict
-from qualification.aiperf import QUALIFYING, AIPerfEvidence, Point
+from qualification import environment, figures, html, performance, report, results, verdict
+from qualification.aiperf import QUALIFYING, Point
 from qualification.evidence import Seen
 from qualification.gates import Gate
-from qualification.mean_ap import MeanAP
 from qualification.pictures import annotate
 from qualification.results import DatasetIdentity, ImageSizes, ModelRow, Results
 from qualification.stages import STAGES, StageResult
@@ -201,26 +200,12 @@ class _ModelRun:
         }
         row.dataset = DatasetIdentity(name=name, digest=digest)
         row.images = _sizes(paths)
-        if "dataset" in self._done:
-            data = self._done["dataset"].data
-            row.native, row.reference = (
-                MeanAP.model_validate(data[side]) for side in ("native", "reference")
-            )
-        if "owning-case" in self._done:
-            row.statistics = judging.explain(row.family, self._done)
+        figures.state(row, self._done)
         runs = {
             point.name: self._done[point.name]
             for point in (QUALIFYING, *self._wanted.sweep)
             if point.name in self._done
         }
-        if QUALIFYING.name in runs:
-            evidence = AIPerfEvidence.model_validate(runs[QUALIFYING.name].data)
-            row.performance = performance.performance(evidence)
-        row.sweep = [
-            performance.sweep_point(result)
-            for name, result in runs.items()
-            if name != QUALIFYING.name
-        ]
         if runs:
             performance.write_requests(self._folder / self._model / "requests.jsonl", runs)
         row.pictures = _pictures(paths, self._model, self._done, self._folder)

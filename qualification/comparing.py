@@ -3,10 +3,10 @@
 Two differences are regressions. A mAP that fell: both runs saw the same images, which are drawn
 together (paired bootstrap), and the whole 95 % interval must lie below zero and the fall itself
 exceed `MAP_DROP`. A client latency that rose: a run measures it twice at different times, in the
-stage `identity` and under AIPerf, and in both the interval of the ratio of the medians must lie
-wholly above 1 + `SLOWER`. One alone is mostly a machine that had something else to do: on two
-cores, AIPerf's own processes double a latency in some runs of one unchanged model and not in others
-(docs/results.md).
+stage `identity` and under AIPerf, and in both the interval of the median ratio, taken image by
+image, must lie wholly above 1 + `SLOWER`. One alone is mostly a machine that had something else to
+do: on two cores, AIPerf's own processes double a latency in some runs of one unchanged model and
+not in others (docs/results.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from qualification import performance, statistics
+from qualification import documents, performance, statistics
 from qualification.aiperf import AIPerfEvidence
 from qualification.average_precision import matches
 from qualification.results import ModelRow
@@ -43,7 +43,8 @@ class Change(_Document):
 
 
 class Shift(_Document):
-    """A figure of both runs. change: b less a for mAP, b over a for latencies."""
+    """A figure of both runs. change: b less a for mAP; for latencies b over a,
+    image by image, of which the median."""
 
     what: str
     a: float
@@ -146,15 +147,20 @@ def _map_shifts(a: Target, b: Target) -> Iterator[Shift]:
 
 
 def _latency_shifts(a: Target, b: Target) -> list[Shift]:
-    """Medians in ms: of the stage `identity`, and of AIPerf's measured requests at concurrency 1
-    with their parts."""
+    """Medians in ms over the images that both runs measured: in the stage `identity`, and under
+    AIPerf at concurrency 1 with its parts. Nothing where the two saw other images."""
+    if a.dataset.digest != b.dataset.digest:
+        return []
     then, now = (_latencies(target) for target in (a, b))
-    found = {
-        name: _latency_shift(name, then[name], now[name])
-        for name in then
+    found = {}
+    for name in then:
+        old, new = then[name], now.get(name, {})
         # a part that takes no time has no ratio
-        if name in now and np.median(then[name]) and np.median(now[name])
-    }
+        shared = [image for image in old if old[image] > 0 and new.get(image, 0) > 0]
+        if shared:
+            found[name] = _latency_shift(
+                name, [old[image] for image in shared], [new[image] for image in shared]
+            )
     judged = [found[name] for name in (ALONE, UNDER_AIPERF) if name in found]
     for shift in judged:
         shift.regression = len(judged) == 2 and all(one.change.low > 1 + SLOWER for one in judged)
@@ -173,23 +179,19 @@ def _latency_shift(name: str, then: Sequence[float], now: Sequence[float]) -> Sh
     )
 
 
-def _latencies(target: Target) -> dict[str, list[float]]:
-    found = {}
+def _latencies(target: Target) -> dict[str, dict[str, float]]:
+    """ms by part and image."""
+    found: dict[str, dict[str, float]] = {}
     if "identity" in target.results:
-        found[ALONE] = target.results["identity"].data["latency_ms"]
+        times = target.results["identity"].data["latency_ms"]
+        names = [image.name for image in target.dataset.images]
+        found[ALONE] = dict(zip(names, times, strict=True))
     if "aiperf" in target.results:
         evidence = AIPerfEvidence.model_validate(target.results["aiperf"].data)
-        found |= performance.series(evidence)
+        found |= performance.by_image(evidence)
     return found
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[Change]:
-    """Of plain documents, field by field."""
-    found = []
-    for name in dict.fromkeys([*a, *b]):
-        old, new = a.get(name), b.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += _differences(old, new, f"{prefix}{name}.")
-        elif old != new:
-            found.append(Change(what=f"{prefix}{name}", a=old, b=new))
-    return found
+    found = documents.differences(a, b, prefix=prefix)
+    return [Change(what=what, a=old, b=new) for what, old, new in found]

@@ -95,7 +95,8 @@ class Driver:
         described = await self._call(model, "describe")
         checkpoint = catalogue.load(described["checkpoint"])
         dataset = await asyncio.to_thread(coco.load, checkpoint.dataset, self._report)
-        return Target(model, described, checkpoint, family(checkpoint.family), dataset)
+        criteria = family(checkpoint.family).criteria
+        return Target(model, described, checkpoint, criteria, dataset)
 
     async def _saved(self, target: Target, stage: str) -> StageResult | None:
         """The saved result, if it is of what is served and asked for now."""
@@ -154,6 +155,7 @@ class Driver:
             "listed": listed,
             "limits": limits,
             "checkpoint": saved_run.without_paths(target.checkpoint),
+            "criteria": target.criteria.bounds(),
             "dataset": target.dataset.digest,
         }
 

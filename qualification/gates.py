@@ -138,7 +138,7 @@ def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:
             name="reference-floor",
             passed=reference.map >= bounds.reference_floor,
             measured={"reference_map": reference.map, "scored_boxes": reference.scored_boxes},
-            needed=f"reference mAP >= {bounds.reference_floor:g}",
+            needed=f"reference mAP >= {bounds.reference_floor:g} (pycocotools)",
             detail=f"passes up to a floor of {_rounded(reference.map, ROUND_FLOOR)}",
         )
     ]
@@ -150,7 +150,7 @@ def dataset(native: MeanAP, reference: MeanAP, bounds: Gates) -> list[Gate]:
                 name=name,
                 passed=drop <= bounds.map_drop,
                 measured={"native": ours, "reference": theirs, "drop": drop},
-                needed=f"drop <= {bounds.map_drop:g}",
+                needed=f"drop <= {bounds.map_drop:g} (pycocotools)",
                 detail=f"passes down to a bound of {_rounded(max(drop, 0), ROUND_CEILING)}",
             )
         )

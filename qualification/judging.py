@@ -44,7 +44,7 @@ def compute(target: Target, stage: str) -> Data:
             ).model_dump(),
         }
     agreement = statistics.agreement(
-        target.family.criteria,
+        target.criteria,
         native,
         target.described["labels"],
         reference,
@@ -97,7 +97,7 @@ def _owning_case(target: Target) -> Gate:
         native, reference = (target.seen(stage, BELOW) for stage in ("native", "reference"))
         half = HalfCase(native, reference, target.described["threshold"])
     return gates.owning_case(
-        target.family.criteria,
+        target.criteria,
         target.seen("native"),
         target.described["labels"],
         target.seen("reference"),

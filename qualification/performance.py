@@ -21,22 +21,37 @@ def series(evidence: AIPerfEvidence) -> dict[str, list[float]]:
     """Milliseconds of each measured request that succeeded, by part: `client`, `handler`, `queue`,
     `task_call_wall` and the Task call's stages; the server's parts of those requests alone that
     have exactly one record with a Task call."""
-    rows = _measured(evidence)
-    found: dict[str, list[float]] = {"client": [row.latency_ms for row in rows]}
-    for row in rows:
-        records = evidence.records.get(row.request_id, [])
-        if len(records) != 1 or not records[0].get("tasks"):
-            continue
-        task = records[0]["tasks"][0]
-        parts: Mapping[str, float] = {
-            "handler": records[0]["handler_ms"],
-            "queue": task["queue_ms"],
-            "task_call_wall": task["task_call_wall_ms"],
-            **task["stages_ms"],
-        }
-        for name, value in parts.items():
+    found: dict[str, list[float]] = {}
+    for row in _measured(evidence):
+        for name, value in _parts(evidence, row).items():
             found.setdefault(name, []).append(value)
-    return {name: values for name, values in found.items() if values}
+    return found
+
+
+def by_image(evidence: AIPerfEvidence) -> dict[str, dict[str, float]]:
+    """The parts of `series`, each the median over the requests with an image, by the image."""
+    grouped: dict[str, dict[str, list[float]]] = {}
+    for row in _measured(evidence):
+        for name, value in _parts(evidence, row).items():
+            grouped.setdefault(name, {}).setdefault(row.image or "", []).append(value)
+    return {
+        name: {image: float(np.median(values)) for image, values in images.items()}
+        for name, images in grouped.items()
+    }
+
+
+def _parts(evidence: AIPerfEvidence, row: AIPerfRow) -> dict[str, float]:
+    records = evidence.records.get(row.request_id, [])
+    if len(records) != 1 or not records[0].get("tasks"):
+        return {"client": row.latency_ms}
+    task = records[0]["tasks"][0]
+    return {
+        "client": row.latency_ms,
+        "handler": records[0]["handler_ms"],
+        "queue": task["queue_ms"],
+        "task_call_wall": task["task_call_wall_ms"],
+        **task["stages_ms"],
+    }
 
 
 def images_per_s(evidence: AIPerfEvidence) -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from qualification.gates import Gate
 from qualification.results import ModelRow, Percentiles, Results, SweepPoint
+from qualification.statistics import ImageDifference, Statistics
 
 COLUMNS = (
     "model",
@@ -171,6 +172,8 @@ def _section(row: ModelRow) -> list[str]:
         lines.append(_line([gate.name, _verdict(gate), gate.needed, measured, gate.detail]))
     lines += [_line([stage, "not run", "", "", why]) for stage, why in row.not_run.items()]
     lines.append("")
+    lines += _accuracy(row)
+    lines += _statistics(row.statistics) if row.statistics else []
     if row.performance:
         parts = {
             "client": row.performance.client,
@@ -190,6 +193,48 @@ def _section(row: ModelRow) -> list[str]:
     lines += [f"![detections of {row.model}]({picture})" for picture in row.pictures]
     lines.append("")
     return lines
+
+
+def _accuracy(row: ModelRow) -> list[str]:
+    """Both definitions of mAP, for both sides."""
+    if row.native is None or row.reference is None:
+        return []
+    sides = (row.native, row.reference)
+    figures = {
+        "mAP, pycocotools (decides)": [side.map for side in sides],
+        "mAP50, pycocotools (decides)": [side.map50 for side in sides],
+        "mAP, the reference system's": [side.reference_system_map for side in sides],
+        "mAP50, the reference system's": [side.reference_system_map50 for side in sides],
+    }
+    lines = [_line(["accuracy", "native", "reference"]), _line(["---"] * 3)]
+    lines += [_line([name, *(f"{value:.4f}" for value in both)]) for name, both in figures.items()]
+    return [*lines, ""]
+
+
+def _statistics(found: Statistics) -> list[str]:
+    """In a sentence each; they decide nothing."""
+    lines = [
+        f"- {found.near_threshold} of {found.boxes} native boxes lie nearer above the threshold "
+        "than two scores may differ."
+    ]
+    if found.map_differences:
+        gaps = {"mAP": found.map_differences.map, "mAP50": found.map_differences.map50}
+        said = [
+            f"{name} {gap.estimate:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
+            for name, gap in gaps.items()
+        ]
+        lines.append(
+            f"- Native less reference, 95 % intervals over the images: {', '.join(said)} (the "
+            "reference system's definition)."
+        )
+    worst = [f"{one.image} ({_apart(one)})" for one in found.worst_images[:3]]
+    lines += [f"- Furthest apart: {'; '.join(worst)}."] if worst else []
+    return [*lines, ""]
+
+
+def _apart(one: ImageDifference) -> str:
+    by_bound = (f"{name} {short(value)}" for name, value in one.differences.items())
+    return one.problem or ", ".join(by_bound)
 
 
 def short(value: float | int | str | bool | None) -> str:

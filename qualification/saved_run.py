@@ -4,17 +4,19 @@ Whoever receives a run can apply its gates on another machine, so the ground tru
 checkpoint's file said lie in the folder beside the evidence.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
 
 from models.catalogue import Checkpoint
 from models.errors import QualificationError
 from models.family import family
 from qualification import stages
+from qualification.aiperf import QUALIFYING, WARM_UP, AIPerfEvidence, Point
 from qualification.datasets.coco import Dataset, DatasetImage
 from qualification.results import Results
 from qualification.run_folder import FINISHED
@@ -26,50 +28,79 @@ DATASETS = "datasets"
 
 @dataclass
 class SavedRun:
-    """results: None where the run did not finish. targets: by model, with the saved results."""
+    """results: None where the run did not finish. targets: by model, with the saved results.
+    stale: by model, results of another bundle, dataset, threshold or config than `bundle.json`'s.
+    """
 
     folder: Path
     results: Results | None
     targets: dict[str, Target]
+    stale: dict[str, dict[str, StageResult]]
+
+
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Around whatever takes saved evidence apart: nothing in it is sure to be there.
+
+    Raises:
+        QualificationError: something was not, or not as it should be.
+    """
+    try:
+        yield
+    except (AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise QualificationError(
+            f"{what} is damaged or of another version ({type(error).__name__}: {first})"
+        ) from error
 
 
 def read(folder: Path) -> SavedRun:
     """Every model of which a `bundle` stage was saved.
 
     Raises:
-        QualificationError: this is no run's folder, or one of an earlier version.
+        QualificationError: this is no run's folder, a damaged one, or one of an earlier version.
     """
     if not folder.is_dir():
         raise QualificationError(f"{folder} is not there")
     finished = folder / FINISHED
-    try:
+    with reading(finished):
         results = Results.model_validate_json(finished.read_bytes()) if finished.is_file() else None
-        targets = {
-            path.parent.name: _target(folder, path.parent)
-            for path in sorted(folder.glob("*/bundle.json"))
-        }
-    except (ValidationError, KeyError, orjson.JSONDecodeError) as error:
-        raise QualificationError(
-            f"{folder} holds what this version did not write ({type(error).__name__})"
-        ) from error
-    if results is None and not targets:
+    run = SavedRun(folder, results, {}, {})
+    for path in sorted(folder.glob("*/bundle.json")):
+        model = path.parent.name
+        run.targets[model], run.stale[model] = _target(folder, path.parent)
+    if results is None and not run.targets:
         raise QualificationError(f"{folder} holds no run of scripts/qualify.py")
-    return SavedRun(folder, results, targets)
+    return run
 
 
-def _target(folder: Path, model: Path) -> Target:
-    saved = {path.stem: stages.saved(path) for path in model.glob("*.json")}
-    results = {name: found for name, found in saved.items() if found is not None}
-    bundle = results["bundle"].data
-    checkpoint = Checkpoint.model_validate(bundle["checkpoint"])
-    return Target(
-        model.name,
-        bundle["described"],
-        checkpoint,
-        family(checkpoint.family),
-        read_dataset(folder, bundle["dataset"]),
-        in_order(results),
-    )
+def _target(folder: Path, model: Path) -> tuple[Target, dict[str, StageResult]]:
+    results = {}
+    for path in sorted(model.glob("*.json")):
+        with reading(path):
+            results[path.stem] = StageResult.model_validate_json(path.read_bytes())
+    with reading(model / "bundle.json"):
+        bundle = results["bundle"].data
+        checkpoint = Checkpoint.model_validate(bundle["checkpoint"])
+        criteria = family(checkpoint.family).criteria.bounded(bundle["criteria"])
+        dataset = read_dataset(folder, bundle["dataset"])
+        target = Target(model.name, bundle["described"], checkpoint, criteria, dataset)
+        key = target.key
+    stale: dict[str, StageResult] = {}
+    for name, result in in_order(results).items():
+        with reading(model / f"{name}.json"):
+            of_this = result.key == _key(key, result)
+        (target.results if of_this else stale)[name] = result
+    return target, stale
+
+
+def _key(key: str, result: StageResult) -> str:
+    """What the key of such a stage is, for the target of this key."""
+    if result.stage in STAGES and result.stage != QUALIFYING.name:
+        return key
+    evidence = AIPerfEvidence.model_validate(result.data)
+    point = Point(result.stage, evidence.expected - WARM_UP, evidence.concurrency, evidence.rate)
+    return stages.digest(key, point)
 
 
 def in_order(results: dict[str, StageResult]) -> dict[str, StageResult]:

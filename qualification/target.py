@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.catalogue import Checkpoint
-from models.family import Family
+from models.criteria import Criteria
 from qualification import reconcile, stages
 from qualification.datasets.coco import Dataset
 from qualification.evidence import Seen
@@ -19,12 +19,13 @@ BELOW = "below"  # the key of detections down to below the served threshold
 
 @dataclass
 class Target:
-    """described: by the model's replica. results: by stage."""
+    """described: by the model's replica. criteria: the family's, at the bounds in force. results:
+    by stage."""
 
     name: str
     described: dict[str, Any]
     checkpoint: Checkpoint
-    family: Family
+    criteria: Criteria
     dataset: Dataset
     results: dict[str, StageResult] = field(default_factory=dict)
 
@@ -45,7 +46,7 @@ class Target:
         served: float = self.described["threshold"]
         if self.described["precision"] != "fp16":
             return {"seen": served}
-        return {"seen": served, BELOW: max(0.0, served - self.family.criteria.score)}
+        return {"seen": served, BELOW: max(0.0, served - self.criteria.score)}
 
     def seen(self, stage: str, key: str = "seen") -> list[Seen]:
         return [Seen.from_json(value) for value in self.results[stage].data[key]]

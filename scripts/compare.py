@@ -29,7 +29,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     args = parser.parse_args()
     try:
-        found = comparing.compare(_read(args.a), _read(args.b))
+        a, b = _read(args.a), _read(args.b)
+        with saved_run.reading(f"{args.a} or {args.b}"):
+            found = comparing.compare(a, b)
     except DetserveError as error:
         print(f"compare: {error}", file=sys.stderr)
         return 2

@@ -4,9 +4,10 @@
     python scripts/rejudge.py results/20261201-101500
     python scripts/rejudge.py results/20261201-101500 --model yolox-nano --json
 
-Prints each gate's verdict then and now. Exit code: 0 if all are the same, 1 if a verdict or a
-figure it rests on differs, 2 if the folder cannot be read. A run that did not finish is judged as
-far as it got.
+Prints each gate's verdict then and now, and the figures of results.json that the evidence does not
+give. Exit code: 0 if all are the same, 1 if a verdict, a bound or a figure differs or a pass has no
+evidence in the folder, 2 if the folder cannot be read. A run that did not finish is judged as far
+as it got.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from models.errors import DetserveError, QualificationError
+from models.errors import DetserveError
 from qualification import rejudging, saved_run
 from qualification.rejudging import ModelVerdict
 
@@ -31,13 +32,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     args = parser.parse_args()
     try:
-        run = saved_run.read(args.run)
-        for name in args.model or ():
-            if name not in run.targets:
-                raise QualificationError(f"{args.run} has no evidence of a model {name}")
-        found = [
-            each for each in rejudging.rejudge(run) if not args.model or each.model in args.model
-        ]
+        found = rejudging.rejudge(saved_run.read(args.run), args.model or ())
     except DetserveError as error:
         print(f"rejudge: {error}", file=sys.stderr)
         return 2
@@ -60,6 +55,7 @@ def _lines(found: ModelVerdict) -> list[str]:
         lines.append(
             f"{mark} {gate.gate:<24} {WORDS[gate.then]:<7} then, {WORDS[gate.now]} now{detail}"
         )
+    lines += [f"! {figure}" for figure in found.figures]
     return lines
 
 

@@ -144,7 +144,7 @@ def test_an_edited_figure_or_verdict_shows_when_a_run_is_judged_again(copied) ->
     edit(copied, "identity", lambda data: data["responses"].pop())
     done = _script("rejudge", copied)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "yolox-nano: the evidence of the stage identity" in done.stderr
+    assert "yolox-nano/identity.json is damaged" in done.stderr
     done = subprocess.run(
         [*script, str(copied.parent)], capture_output=True, text=True, check=False
     )
