@@ -258,9 +258,9 @@ class Driver:
         Raises:
             QualificationError: it was lost or does not answer.
         """
-        handle = serve.get_deployment_handle("Detector", model)
-        answer = getattr(handle, method).remote(*arguments)
         try:
+            handle = serve.get_deployment_handle("Detector", model)
+            answer = getattr(handle, method).remote(*arguments)
             return await asyncio.wait_for(work.done(f"a replica of {model}", answer), CALL_S)
         except TimeoutError as error:
             raise QualificationError(f"no replica of {model} answered in {CALL_S} s") from error
