@@ -237,18 +237,20 @@ class Driver:
             QualificationError: it was lost or does not answer.
         """
         try:
-            handle = serve.get_deployment_handle("Detector", model)
-        except KeyError as error:
-            raise QualificationError(
-                f"no model {model} in this Ray cluster: {self._url} is another one's application"
-            ) from error
-        answer = getattr(handle, method).remote(*arguments)
-        try:
+            answer = getattr(self._handle(model), method).remote(*arguments)
             return await asyncio.wait_for(work.done(f"a replica of {model}", answer), CALL_S)
         except TimeoutError as error:
             raise QualificationError(f"no replica of {model} answered in {CALL_S} s") from error
         except RayServeException as error:
             raise QualificationError(f"{model} does not answer ({error})") from error
+
+    def _handle(self, model: str) -> Any:
+        try:
+            return serve.get_deployment_handle("Detector", model)
+        except KeyError as error:
+            raise QualificationError(
+                f"no model {model} in this Ray cluster: {self._url} is another one's application"
+            ) from error
 
     def _key(self, target: Target, stage: str) -> str:
         point = self._points.get(stage)
