@@ -54,14 +54,15 @@ def reason(judged: Sequence[Gate], not_run: Sequence[str], weights: str | None) 
 def record(row: ModelRow, run: str, *, promote: bool) -> None:
     """Keep the status under the bundle's digest; with `promote` sign off one that passed all.
 
-    A run of chosen stages that found no fault takes nothing back from a whole one before it.
+    A run of chosen stages that found no fault takes nothing back from a whole one before it, and
+    files that are not what their digest says take nothing from the bundle whose digest it is.
     """
-    if row.bundle_digest is None:
+    failed = {gate.name for gate in row.gates if not gate.passed}
+    if row.bundle_digest is None or failed & {"bundle", "bundle-after"}:
         return
     date = datetime.now(UTC).date().isoformat()
     before = status.read(row.bundle_digest)
-    faultless = all(gate.passed for gate in row.gates)
-    if before is None or not faultless or row.status.reaches(before.status):
+    if before is None or failed or row.status.reaches(before.status):
         status.write(row.bundle_digest, QualificationRecord(status=row.status, run=run, date=date))
     if promote and row.passed and row.status is Status.AIPERF_QUALIFIED:
         names = [gate.name for gate in row.gates]

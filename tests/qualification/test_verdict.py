@@ -82,6 +82,9 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param(row(Status.IMPLEMENTED, passed=False), Status.AIPERF_QUALIFIED, id="partial"),
         pytest.param(row(Status.IMPLEMENTED, "map", passed=False), Status.IMPLEMENTED, id="failed"),
+        pytest.param(
+            row(Status.PLANNED, "bundle", passed=False), Status.AIPERF_QUALIFIED, id="other files"
+        ),
     ],
 )
 def test_a_failure_lowers_the_status_and_a_run_of_chosen_stages_does_not(
