@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,6 +46,16 @@ class RecordWriter:
 
     def write(self, record: dict[str, Any]) -> None:
         self._logger.info(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY).decode())
+
+
+def by_id(ids: Collection[str], since: float) -> dict[str, list[dict[str, Any]]]:
+    """The records of these requests by their id, of the files that `read` takes; an id without a
+    record is left out."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in read(since):
+        if record["id"] in ids:
+            found.setdefault(record["id"], []).append(record)
+    return found
 
 
 def read(since: float) -> Iterator[dict[str, Any]]:

@@ -137,11 +137,6 @@ def run(
     artifacts = folder / "artifacts"
     by_payload = {hashlib.sha256(value.encode()).hexdigest(): name for name, value in urls.items()}
     rows = _rows(artifacts, by_payload)
-    ids = {row.request_id for row in rows}
-    joined: dict[str, list[dict[str, Any]]] = {}
-    for record in records.read(since=started):
-        if record["id"] in ids:
-            joined.setdefault(record["id"], []).append(record)
     # the payloads are the dataset's images again, 40 % larger
     raw = (*artifacts.glob("profile_export_raw.jsonl"), *artifacts.glob("raw_records/*"))
     for copy in (inputs, artifacts / "inputs.json", *raw):
@@ -154,7 +149,7 @@ def run(
         concurrency=point.concurrency,
         rate=point.rate,
         rows=rows,
-        records=joined,
+        records=records.by_id({row.request_id for row in rows}, since=started),
         problems=problems + _problems(artifacts, exit_code, point.requests),
     )
 

@@ -26,6 +26,8 @@ from qualification.target import Target
 MAP_DROP = 0.01
 SLOWER = 0.15
 
+# of a row: what was served and what it was judged on
+SERVED = {"bundle_digest", "engine", "precision", "settings", "dataset"}
 ALONE, UNDER_AIPERF = "client, identity", "client"
 
 
@@ -111,12 +113,7 @@ def _changes(a: ModelRow, b: ModelRow) -> Iterator[Change]:
     if a.status is not b.status:
         lower = not b.status.reaches(a.status)
         yield Change(what="status", a=a.status.value, b=b.status.value, regression=lower)
-    for name in ("bundle_digest", "engine", "precision", "settings", "dataset"):
-        old, new = (row.model_dump(mode="json")[name] for row in (a, b))
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{name}.")
-        elif old != new:
-            yield Change(what=name, a=old, b=new)
+    yield from _differences(*(row.model_dump(mode="json", include=SERVED) for row in (a, b)))
     then, now = ({gate.name: gate.passed for gate in row.gates} for row in (a, b))
     for name in dict.fromkeys([*then, *now]):
         if then.get(name) != now.get(name):
@@ -128,10 +125,7 @@ def _map_shifts(a: Target, b: Target) -> Iterator[Shift]:
     """Of the native side; nothing where the two saw other images or no mAP was taken."""
     if a.dataset.digest != b.dataset.digest or not all("dataset" in t.results for t in (a, b)):
         return
-    found = [
-        matches(t.dataset, t.seen("native"), getattr(t.checkpoint.dataset, "labels", None))
-        for t in (a, b)
-    ]
+    found = [matches(t.dataset, t.seen("native"), t.labels) for t in (a, b)]
     differences = statistics.between(found[1], found[0])
     for name in ("map", "map50"):
         change: Interval = getattr(differences, name)
@@ -192,6 +186,5 @@ def _latencies(target: Target) -> dict[str, dict[str, float]]:
     return found
 
 
-def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = "") -> list[Change]:
-    found = documents.differences(a, b, prefix=prefix)
-    return [Change(what=what, a=old, b=new) for what, old, new in found]
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
+    return [Change(what=what, a=old, b=new) for what, old, new in documents.differences(a, b)]

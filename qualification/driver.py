@@ -111,8 +111,7 @@ class Driver:
         Raises:
             QualificationError: there are none of what is served now.
         """
-        needed = stages.NEEDS.get("aiperf" if stage in self._points else stage, ())
-        for name in set(needed) - target.results.keys():
+        for name in set(stages.needs(stage)) - target.results.keys():
             found = await self._saved(target, name)
             if found is None:
                 raise QualificationError(

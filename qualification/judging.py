@@ -33,7 +33,7 @@ def on_disk(found: str | DetserveError) -> Data:
 
 def compute(target: Target, stage: str) -> Data:
     """What a stage of `COMPUTED` states besides its verdicts."""
-    labels = getattr(target.checkpoint.dataset, "labels", None)
+    labels = target.labels
     native, reference = target.seen("native"), target.seen("reference")
     if stage == "dataset":
         return {

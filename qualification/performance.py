@@ -64,8 +64,9 @@ def images_per_s(evidence: AIPerfEvidence) -> float | None:
 
 def performance(evidence: AIPerfEvidence) -> Performance | None:
     """None when a request has no record to join: there is then nothing to state."""
-    parts = {name: _percentiles(values) for name, values in series(evidence).items()}
-    counts = {len(values) for values in series(evidence).values()}
+    measured = series(evidence)
+    parts = {name: _percentiles(values) for name, values in measured.items()}
+    counts = {len(values) for values in measured.values()}
     rate = images_per_s(evidence)
     if rate is None or len(parts) == 1 or len(counts) != 1:
         return None

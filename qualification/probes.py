@@ -97,10 +97,9 @@ def run(
     for names in orders(list(files), max_images):
         evidence.mixed.append(send(names, [files[name] for name in names]))
     client.close()
-    sent = {one.request_id: one for part in _parts(evidence) for one in part}
-    for record in records.read(since=started):
-        if record["id"] in sent:
-            sent[record["id"]].records.append(record)
+    sent = {one.request_id: one for one in evidence.fresh + evidence.repeated + evidence.mixed}
+    for request_id, found in records.by_id(sent, since=started).items():
+        sent[request_id].records = found
     return evidence
 
 
@@ -234,7 +233,3 @@ def noisy(image: DatasetImage) -> Callable[[], bytes]:
         return encoded.tobytes()
 
     return fresh
-
-
-def _parts(evidence: ProbeEvidence) -> tuple[list[Sent], ...]:
-    return evidence.fresh, evidence.repeated, evidence.mixed

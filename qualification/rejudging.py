@@ -16,7 +16,7 @@ from qualification import documents, figures, judging, verdict
 from qualification.gates import Gate
 from qualification.results import ModelRow, Results
 from qualification.saved_run import SavedRun, reading
-from qualification.stages import NEEDS, STAGES, StageResult
+from qualification.stages import StageResult, needs
 from qualification.target import Target
 
 _SAME = 1e-6  # relative and absolute: sums differ in the last bits between machines
@@ -106,7 +106,7 @@ def _stages(
     for stage, saved in target.results.items():
         if stage in left_out:
             continue
-        if missing := sorted(_needs(stage) - target.results.keys()):
+        if missing := sorted(set(needs(stage)) - target.results.keys()):
             why = f"its evidence needs {', '.join(f'{each}.json' for each in missing)}"
             lines += _unjudged(target.name, saved, why)
             continue
@@ -114,10 +114,6 @@ def _stages(
             results[stage] = again = _again(target, stage, saved)
         lines += _beside(target.name, stage, saved.gates, again.gates)
     return results, lines
-
-
-def _needs(stage: str) -> set[str]:
-    return set(NEEDS.get(stage if stage in STAGES else "aiperf", ()))
 
 
 def _again(target: Target, stage: str, saved: StageResult) -> StageResult:

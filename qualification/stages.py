@@ -43,6 +43,12 @@ NEEDS: dict[str, tuple[str, ...]] = {
 }
 
 
+def needs(name: str) -> tuple[str, ...]:
+    """Of a stage, or of a point of a sweep, which is no stage of its own: it needs what AIPerf's
+    does."""
+    return NEEDS.get(name if name in STAGES else "aiperf", ())
+
+
 class StageResult(BaseModel):
     """What a stage saw and how its gates judged it.
 
@@ -73,7 +79,7 @@ def choose(names: Sequence[str]) -> tuple[str, ...]:
         )
     if "aiperf" in names:
         return STAGES
-    wanted = {"bundle", *names}.union(*(NEEDS.get(name, ()) for name in names))
+    wanted = {"bundle", *names}.union(*map(needs, names))
     return tuple(stage for stage in STAGES if stage in wanted)
 
 

@@ -48,5 +48,10 @@ class Target:
             return {"seen": served}
         return {"seen": served, BELOW: max(0.0, served - self.criteria.score)}
 
+    @property
+    def labels(self) -> dict[str, str] | None:
+        """As `mean_ap` takes them: checkpoint label -> dataset category."""
+        return getattr(self.checkpoint.dataset, "labels", None)
+
     def seen(self, stage: str, key: str = "seen") -> list[Seen]:
         return [Seen.from_json(value) for value in self.results[stage].data[key]]
