@@ -123,7 +123,7 @@ class _ModelRun:
         not_chosen = [stage for stage, why in self._not_run.items() if why == NOT_CHOSEN]
         weights = entry.get("weights") if entry else None
         row.reason = verdict.reason(self._judged, not_chosen, weights)
-        row.passed = row.status.reaches(self._wanted.expected) and self._swept()
+        row.passed = verdict.passed(self._judged, row.status, self._wanted.expected)
         verdict.record(row, self._folder.name, promote=self._wanted.promote)
         row.seconds = time.perf_counter() - start
         return row
@@ -179,13 +179,6 @@ class _ModelRun:
         self._log(f"{self._model}: {what}: {''.join(traceback.format_exception(error))}")
         kind = type(error).__name__
         self._fail(what, "the stage", f"an unexpected {kind}; the output of the run explains it")
-
-    def _swept(self) -> bool:
-        """Every point of the sweep ran and passed."""
-        return all(
-            point.name in self._done and all(gate.passed for gate in self._done[point.name].gates)
-            for point in self._wanted.sweep
-        )
 
     def _describe(self, row: ModelRow) -> None:
         """What the stages saw besides their verdicts."""

@@ -5,7 +5,7 @@ edited figure shows as well as an edited verdict, and a pass without its evidenc
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -92,7 +92,7 @@ def _model(run: SavedRun, name: str, row: ModelRow | None) -> ModelVerdict:
         judged += [gate for gate in row.gates if not gate.passed]
     now = verdict.reached(judged, results)
     with reading(f"{name}'s row"):
-        wrong = [*_figures(run.results, row, now, results)] if run.results and row else []
+        wrong = [*_figures(run.results, row, now, judged, results)] if run.results and row else []
     then = row.status.value if row else None
     return ModelVerdict(model=name, then=then, now=now.value, gates=lines, figures=wrong)
 
@@ -175,7 +175,11 @@ def _row_beside(row: ModelRow, lines: list[Rejudged]) -> Iterator[Rejudged]:
 
 
 def _figures(
-    run: Results, row: ModelRow, now: Status, results: Mapping[str, StageResult]
+    run: Results,
+    row: ModelRow,
+    now: Status,
+    judged: Sequence[Gate],
+    results: Mapping[str, StageResult],
 ) -> Iterator[str]:
     """What else results.json states and the evidence does not give."""
     blank = dict.fromkeys(figures.STATED, None) | {"sweep": []}
@@ -184,8 +188,10 @@ def _figures(
     documents_ = (one.model_dump(mode="json", include=set(figures.STATED)) for one in (row, fresh))
     then, found = ({**each, "sweep": _by_point(each["sweep"])} for each in documents_)
     yield from _different(then, found)
-    if row.passed and not (now.reaches(run.expected) and all(each.passed for each in fresh.sweep)):
-        yield f"passed was True, {now.value} does not pass"
+    if row.passed and not verdict.passed(judged, now, run.expected):
+        failed = [gate.name for gate in judged if not gate.passed]
+        why = f"gate {failed[0]} failed" if failed else f"{now.value} does not pass"
+        yield f"passed was True, {why}"
     if run.passed and not row.passed:
         yield "results.json says that every model passed, and this one did not"
 

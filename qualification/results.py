@@ -75,7 +75,7 @@ class ModelRow(_Row):
 
     model: str = Field(description="served name")
     passed: bool = Field(
-        description="the status is at least the expected one, and every point of a sweep passed"
+        description="the status is at least the expected one, and no gate that was judged failed"
     )
     status: Status
     reason: str | None = Field(None, description="why the status is not the highest there is")

@@ -38,6 +38,16 @@ def reached(judged: Iterable[Gate], done: Iterable[str]) -> Status:
     return highest
 
 
+def passed(judged: Iterable[Gate], status: Status, expected: Status) -> bool:
+    """Whether a model passes: its status is at least the expected one, and no gate failed.
+
+    A status below the highest says as little of a gate that failed on the way to the next one as of
+    one that was never run, so `expected` alone would let the failed one through. The gates of a
+    sweep's points count as all others.
+    """
+    return status.reaches(expected) and all(gate.passed for gate in judged)
+
+
 def reason(judged: Sequence[Gate], not_run: Sequence[str], weights: str | None) -> str | None:
     """Why the status is not the highest, or a sweep failed; None when neither is so.
 

@@ -10,8 +10,8 @@
 Starts the application unless --address names a running one, judges every gate and writes
 results.json, report.html, report.md and annotated images. An unfinished run is taken up again where
 it stopped, unless another campaign is at it. Exit code: 0 only if every requested model reached the
-expected status (by default it passed every gate) and passed every point of a sweep, 1 if one did
-not, 2 if the campaign could not run.
+expected status and failed no gate, a sweep's included; 1 if one did not; 2 if the campaign could
+not run.
 """
 
 import argparse
@@ -35,7 +35,8 @@ def main() -> int:
         "--expect",
         choices=["implemented", "family-validated", "aiperf-qualified"],
         default="aiperf-qualified",
-        help="the status every model must reach for exit code 0 (default: %(default)s)",
+        help="the status every model must reach, besides failing no gate, for exit code 0 "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--stages",

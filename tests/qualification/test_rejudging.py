@@ -213,14 +213,24 @@ def test_a_stage_that_could_not_run_stands_as_it_was(run) -> None:
     """It failed and left no evidence, so there is nothing to judge and nothing to doubt."""
     (run / MODEL / "identity.json").unlink()
     failed = Gate(name="identity", passed=False, measured={}, needed="the stage", detail="lost")
-    change(
-        run,
-        "results.json",
-        lambda run: run["rows"][0]["gates"].__setitem__(-1, failed.model_dump()),
-    )
+
+    def lost(run: dict[str, Any]) -> None:
+        run["rows"][0]["gates"][-1] = failed.model_dump()
+        run["rows"][0]["passed"] = run["passed"] = False
+
+    change(run, "results.json", lost)
     found = again(run)
     assert found.agrees
     assert (found.gates[-1].then, found.gates[-1].now) == (False, None)
+
+
+def test_a_pass_with_a_failed_gate_below_what_is_expected_shows(run) -> None:
+    def lost(run: dict[str, Any]) -> None:
+        run["rows"][0]["gates"][-1].update(passed=False)
+        run["expected"] = "implemented"
+
+    change(run, "results.json", lost)
+    assert "passed was True, gate identity failed" in again(run).figures
 
 
 def test_a_stage_left_over_from_an_earlier_attempt_counts_for_nothing(run) -> None:

@@ -53,6 +53,23 @@ def test_all_gates_reach_the_highest_and_without_an_answer_none_does() -> None:
 
 
 @pytest.mark.parametrize(
+    ("judged", "expected", "passes"),
+    [
+        (gates(), Status.AIPERF_QUALIFIED, True),
+        (gates(without="identity"), Status.AIPERF_QUALIFIED, False),  # not run
+        (gates(without="identity"), Status.FAMILY_VALIDATED, True),
+        # boxes over HTTP are not the engine's: no expectation is low enough
+        (gates("identity"), Status.FAMILY_VALIDATED, False),
+        (gates("identity"), Status.IMPLEMENTED, False),
+    ],
+)
+def test_what_is_expected_excuses_gates_that_were_not_run_and_none_that_failed(
+    judged, expected, passes
+) -> None:
+    assert verdict.passed(judged, verdict.reached(judged, ["native"]), expected) is passes
+
+
+@pytest.mark.parametrize(
     ("judged", "not_chosen", "weights", "said"),
     [
         (gates("map"), [], "published", "gate map: why map"),
