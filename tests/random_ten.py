@@ -1,6 +1,6 @@
 """The ten checkpoints at real size with seeded random weights, in their published formats.
 
-    python -m tests.random_ten FOLDER [ID ...]     # needs torch, transformers and ultralytics
+    python -m tests.random_ten FOLDER [ID ...]     # needs `make export-env reference-env`
 
 Where the published weights cannot be had, this is everything but the weights. FOLDER/ID/ holds a
 checkpoint's files; FOLDER/catalogue/ID-random.yaml is its catalogue entry with these weights,
@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from models import catalogue
+from models.references.environment import reference_python
 from qualification.datasets import coco
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -55,12 +56,14 @@ def make(checkpoint: str, folder: Path) -> None:
     scratch = folder.with_name(f".{checkpoint}")
     shutil.rmtree(scratch, ignore_errors=True)
     if checkpoint in ULTRALYTICS:
+        python = reference_python()  # ultralytics is nowhere else
         arguments = ["tests.models.random_ultralytics", ULTRALYTICS[checkpoint], str(scratch)]
         arguments += [str(image.path) for image in dataset(checkpoint).images]
     else:
+        python = Path(sys.executable)
         arguments = ["tests.models.random_transformers", TRANSFORMERS[checkpoint], "real"]
         arguments.append(str(scratch))
-    subprocess.run([sys.executable, "-m", *arguments], cwd=PROJECT, check=True)
+    subprocess.run([python, "-m", *arguments], cwd=PROJECT, check=True)
     (scratch / "state.npz").unlink(missing_ok=True)
     for archive in scratch.glob("*.pt"):
         archive.rename(scratch / f"{checkpoint}.pt")

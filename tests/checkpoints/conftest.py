@@ -2,14 +2,15 @@
 
     make test-checkpoints        # an hour on two cores; needs the extra `export` and reference-env
 
-DETSERVE_TEST_CHECKPOINTS names a folder that keeps the checkpoints and their graphs over sessions.
-The rows that tests state go to ten.json in it, which docs/measured/ten.md is made from.
+DETSERVE_TEST_CHECKPOINTS names a folder that keeps the checkpoints over sessions, and
+DETSERVE_TEST_HOME one that keeps their bundles. The rows that tests state go to ten.json beside the
+checkpoints, which docs/measured/ten.md is made from.
 """
 
-import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any
 
 import onnx
 import pytest
-import yaml
 
+from models import building, catalogue
 from models.catalogue import Checkpoint
-from models.family import family
-from models.fetch import fetch
+from models.engine import ENGINE_FILES
+from models.home import home
 from tests import random_ten
 
 Row = Callable[[str, dict[str, Any]], None]
@@ -65,20 +66,22 @@ def row(folder: Path) -> Row:
 
 @pytest.fixture(scope="module", params=random_ten.IDS)
 def ten(request: pytest.FixtureRequest, folder: Path) -> Checkpoint:
-    """Each of the ten in turn, with random weights."""
+    """Each of the ten in turn, with random weights; the catalogue has it."""
     random_ten.main(folder, [request.param])
-    path = folder / "catalogue" / f"{request.param}-random.yaml"
-    return Checkpoint.model_validate(yaml.safe_load(path.read_text()))
+    name = f"{request.param}-random.yaml"
+    (home() / "catalogue").mkdir(parents=True, exist_ok=True)
+    shutil.copy(folder / "catalogue" / name, home() / "catalogue" / name)
+    return catalogue.load(f"{request.param}-random")
 
 
 @pytest.fixture(scope="module")
-def graph(ten: Checkpoint, folder: Path, row: Row) -> onnx.ModelProto:
-    """Its exported FP32 graph, kept for these very weights."""
-    path = folder / f"{ten.id}-{hashlib.sha256(ten.source.address.encode()).hexdigest()[:8]}.onnx"
-    if not path.is_file():
-        files = fetch(ten.source, ten.id, ten.licence, log=print)
-        began = time.monotonic()
-        made = family(ten.family).export(files, ten.canvas, ten.labels)
-        row(ten.id, {"export_s": time.monotonic() - began, "nodes": len(made.graph.node)})
-        onnx.save(made, path)
-    return onnx.load(path)
+def graph(ten: Checkpoint, row: Row) -> onnx.ModelProto:
+    """Its exported FP32 graph: the bundle that the application serves."""
+    kept = building.location(ten, "onnxruntime", "fp32").exists()
+    began = time.monotonic()
+    bundle = building.ensure(ten, "onnxruntime", "fp32", log=print)
+    if not kept:
+        row(ten.id, {"build_s": time.monotonic() - began})
+    made = onnx.load(bundle.folder / ENGINE_FILES["onnxruntime"])
+    row(ten.id, {"nodes": len(made.graph.node)})
+    return made

@@ -19,15 +19,15 @@ figures prove exports, placements, decoding and builds, and say nothing about ac
 
 Machine: {machine}.
 
-## Served path against the published implementation, FP32
+## The application's answers against the published implementation, FP32
 
-ONNX Runtime against transformers' or ultralytics' own preprocessing, model and post-processing, on
-eight images of different shapes: landscape, portrait, square, tiny (24x32), longer than 1333
-(1201x1999), a tall and a flat strip (1777x401, 60x1600), and an odd one (427x641). The gates are
-the families': YOLO the same count, class at rank, score < 0.005, side < 1 px; the DETR families
-IoU ≥ 0.5, score ≤ 0.05.
+What a client gets over HTTP (ONNX Runtime on the CPU) against transformers' or ultralytics' own
+preprocessing, model and post-processing, on eight images of different shapes: landscape, portrait,
+square, tiny (24x32), longer than 1333 (1201x1999), a tall and a flat strip (1777x401, 60x1600), and
+an odd one (427x641). The gates are the families': YOLO the same count, class at rank, score
+< 0.005, side < 1 px; the DETR families IoU ≥ 0.5, score ≤ 0.05.
 
-| checkpoint | nodes | boxes | worst score | worst side, px | worst IoU | export, s | engine, ms |
+| checkpoint | nodes | boxes | worst score | worst side, px | worst IoU | build, s | answer, ms |
 |---|---|---|---|---|---|---|---|
 {parity}
 
@@ -56,8 +56,8 @@ def main(rows: dict[str, dict[str, Any]], machine: str, rtx: str) -> str:
             f"{row['worst_score']:.1e}",
             f"{row['worst_side_px']:.4f}" if "worst_side_px" in row else "",
             f"{row['worst_iou']:.5f}" if "worst_iou" in row else "",
-            f"{row['export_s']:.0f}",
-            f"{row['engine_ms_median']:.0f}",
+            f"{row['build_s']:.0f}",
+            f"{row['answer_ms_median']:.0f}",
         ]
         parity.append("| " + " | ".join(cells) + " |")
         cells = [checkpoint, f"{row['half_side_px']:.3f}", f"{row['half_score']:.5f}"]

@@ -23,6 +23,7 @@ from models.families import yolov10
 from models.family import family, family_sources
 from models.graph import GraphEditor
 from models.labels import COCO80
+from models.references.environment import reference_python
 from models.ultralytics.archive import read_archive
 from models.ultralytics.plan import plan_of
 
@@ -30,8 +31,9 @@ CANVAS = (640, 640)
 Made = Callable[[str], Mapping[str, Path]]
 
 needs_torch = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("torch", "onnxscript", "ultralytics"))),
-    reason="no torch, onnxscript and ultralytics here",
+    not all(map(importlib.util.find_spec, ("torch", "onnxscript")))
+    or (reference_python() == Path(sys.executable) and not importlib.util.find_spec("ultralytics")),
+    reason="no torch and onnxscript here (make export-env), or no ultralytics (make reference-env)",
 )
 
 
@@ -56,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Made:
         if name not in known:
             folder = tmp_path_factory.mktemp("made")
             paths = sorted((data / "coco128" / "images").glob("*.jpg"))[:6]
-            command = [sys.executable, "-m", "tests.models.random_ultralytics", name, folder]
+            command = [reference_python(), "-m", "tests.models.random_ultralytics", name, folder]
             done = subprocess.run([*command, *paths], capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             known[name] = {path.name: path for path in folder.iterdir()}
