@@ -31,7 +31,7 @@ test: .venv/.dev ## run the whole test suite
 test-quick: .venv/.dev ## run the tests that start no server
 	$(BIN)/python -m pytest -m "not slow"
 
-test-checkpoints: .venv/.dev .venv/.export .venv-reference/.installed ## export, judge and build the ten at real size with random weights (an hour)
+test-checkpoints: .venv/.dev .venv/.export .venv-reference/.installed ## export, judge and build the ten at real size with random weights (half an hour)
 	$(BIN)/python -m pytest -m checkpoints
 
 lint: .venv/.dev ## check style, formatting and types
