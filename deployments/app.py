@@ -14,10 +14,6 @@ from deployments.config import IngressArgs, ModelArgs, parse
 from deployments.detector import Detector
 from deployments.ingress import Ingress
 
-# Images that one replica works on at once: one in the engine, the next ones being decoded.
-MAX_ONGOING = 4
-# Images that wait in each ingress for a free replica of one model; above it 429.
-MAX_QUEUED = 128
 # Requests that one ingress replica holds at once; it mostly waits for detectors.
 MAX_INGRESS_ONGOING = 512
 
@@ -35,8 +31,8 @@ def build(args: dict[str, Any]) -> Application:
         else {"num_replicas": model.replicas or 1}
     )
     deployment = serve.deployment(
-        max_ongoing_requests=MAX_ONGOING,
-        max_queued_requests=MAX_QUEUED,
+        max_ongoing_requests=model.ongoing_requests,
+        max_queued_requests=model.max_queued_requests,
         ray_actor_options={"num_cpus": model.resources.cpus, "num_gpus": model.resources.gpus},
         **scaling,
     )

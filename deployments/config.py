@@ -74,6 +74,24 @@ class ModelArgs(_Strict):
     )
     replicas: int | None = Field(None, ge=1, description="fixed number of replicas; default 1")
     autoscaling: Autoscaling | None = Field(None, description="instead of replicas")
+    max_batch: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="images in one engine call, of those that already wait; no answer changes by "
+        "a bit: each size is tried when a replica starts, which fails where one would",
+    )
+    max_ongoing_requests: int | None = Field(
+        None,
+        ge=1,
+        description="images that one replica works on at once, in the engine and being decoded; "
+        "default 4, or two batches",
+    )
+    max_queued_requests: int = Field(
+        128,
+        ge=1,
+        description="images that wait in each ingress for a free replica; above it 429 at once",
+    )
     resources: Resources = Resources()
 
     @model_validator(mode="after")
@@ -82,7 +100,14 @@ class ModelArgs(_Strict):
             raise ValueError("give either checkpoint or bundle")
         if self.replicas is not None and self.autoscaling is not None:
             raise ValueError("give either replicas or autoscaling")
+        if self.max_batch > self.ongoing_requests:
+            raise ValueError("max_batch is above max_ongoing_requests: no batch would fill")
         return self
+
+    @property
+    def ongoing_requests(self) -> int:
+        """`max_ongoing_requests`, or its default: while one batch computes the next gathers."""
+        return self.max_ongoing_requests or max(4, 2 * self.max_batch)
 
 
 class IngressArgs(_Strict):

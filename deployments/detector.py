@@ -1,16 +1,15 @@
 """`Detector`: the replica that holds one engine; the same class for every family.
 
 Its Task call is `detect(encoded image) -> Detections`: decode, preprocess, engine, postprocess.
-Nothing of it runs on the replica's event loop: decoding runs in worker threads, each of the
-engine's slots in a thread of its own.
+Nothing of it runs on the replica's event loop: decoding runs in worker threads, the engine in those
+of an `EngineQueue`.
 """
 
 import asyncio
-import itertools
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from ray import serve
 from deployments import fit
 from deployments.config import ModelArgs
 from deployments.console import say
+from deployments.engine_queue import EngineQueue
 from models import building, catalogue, images, status
 from models.bundle import TRIAL_SIZE, Bundle, Manifest
 from models.detections import Detections
@@ -35,10 +35,14 @@ DECODERS = 2
 
 @dataclass
 class Task:
-    """Wall times of one Task call in milliseconds, `task_call_wall_ms` and its stages."""
+    """Wall times of one Task call in milliseconds, `task_call_wall_ms` and its stages.
+
+    batch: canvases in the engine's call, whose time is that of all of them.
+    """
 
     task_call_wall_ms: float = 0.0
     stages_ms: dict[str, float] = field(default_factory=dict)
+    batch: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,24 +77,17 @@ class Detector:
             "bundle": args.bundle and Path(args.bundle).name
         }
         self._threshold = manifest.threshold if args.threshold is None else args.threshold
-        self._engine = self._bundle.engine(threads=max(1, int(args.resources.cpus)))
-        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
-        self._slot = threading.local()
-        slots = itertools.count()
-        self._engine_threads = ThreadPoolExecutor(
-            self._engine.slots,
-            thread_name_prefix="engine",
-            initializer=lambda: setattr(self._slot, "number", next(slots)),
+        engine = self._bundle.engine(
+            threads=max(1, int(args.resources.cpus)), max_batch=args.max_batch
         )
+        self._decoders = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+        grey = np.full((*(manifest.canvas or TRIAL_SIZE), 3), 114, np.uint8)
+        self._engine: EngineQueue[Detections] = EngineQueue(engine, self._bundle.place(grey)[1])
         self._replica = serve.get_replica_context().replica_id.unique_id
-        self._warm_up()
 
     def __del__(self) -> None:
         """Called by Serve when the replica stops, and by Python when nothing refers to it."""
-        engine = self.__dict__.pop("_engine", None)
-        if engine is not None:
-            if (threads := self.__dict__.get("_engine_threads")) is not None:
-                threads.shutdown()  # waits for what is running
+        if (engine := self.__dict__.pop("_engine", None)) is not None:
             engine.close()
 
     async def detect(
@@ -109,9 +106,16 @@ class Detector:
             )
         except ImageError as error:
             return error
-        detections = await loop.run_in_executor(
-            self._engine_threads, self._run, start, placed, canvas, task, threshold
+        limit = self._threshold if threshold is None else threshold
+        # cancelled with this call where the engine has not begun: Serve cancels one whose client
+        # has left or whose deadline is over
+        done = await asyncio.wrap_future(
+            self._engine.submit(canvas, partial(self._decode, placed=placed, threshold=limit))
         )
+        task.stages_ms |= {"engine": done.engine_ms, "postprocess": done.finish_ms}
+        task.batch = done.batch
+        task.task_call_wall_ms = (done.ended - start) * 1e3
+        detections = done.made
         manifest = self._bundle.manifest
         labels = [manifest.labels[index] for index in detections.class_ids]
         return TaskResult(detections, labels, manifest.digest, self._replica, task)
@@ -155,39 +159,10 @@ class Detector:
         task.stages_ms["preprocess"] = (time.perf_counter() - decoded) * 1e3
         return start, placed, canvas
 
-    def _run(
-        self,
-        start: float,
-        placed: Placement,
-        canvas: np.ndarray,
-        task: Task,
-        threshold: float | None = None,
+    def _decode(
+        self, outputs: dict[str, np.ndarray], placed: Placement, threshold: float
     ) -> Detections:
-        begun = time.perf_counter()
-        outputs = self._engine.infer(canvas, self._slot.number)
-        inferred = time.perf_counter()
-        limit = self._threshold if threshold is None else threshold
-        detections = self._bundle.decode(outputs, placed, limit)
-        done = time.perf_counter()
-        task.stages_ms["engine"] = (inferred - begun) * 1e3
-        task.stages_ms["postprocess"] = (done - inferred) * 1e3
-        task.task_call_wall_ms = (done - start) * 1e3
-        return detections
-
-    def _warm_up(self) -> None:
-        """The first inference allocates and plans, and so does a thread's; no client should wait
-        for that."""
-        size = self._bundle.manifest.canvas or TRIAL_SIZE
-        grey = np.full((*size, 3), 114, np.uint8)
-        placed, canvas = self._bundle.place(grey)
-        waiting = threading.Barrier(self._engine.slots)
-
-        def run() -> None:
-            waiting.wait()  # so that each slot's thread takes one
-            self._run(time.perf_counter(), placed, canvas, Task())
-
-        for done in [self._engine_threads.submit(run) for _ in range(self._engine.slots)]:
-            done.result()
+        return self._bundle.decode(outputs, placed, threshold)
 
 
 def _open(args: ModelArgs) -> tuple[Bundle, str]:

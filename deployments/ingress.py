@@ -197,6 +197,7 @@ class Ingress:
                     # routing, transport and waiting for a free replica or thread
                     "queue_ms": waited - result.task.task_call_wall_ms,
                     "stages_ms": result.task.stages_ms,
+                    "batch": result.task.batch,
                 }
                 for result in results
             ],

@@ -104,19 +104,26 @@ class Bundle:
                 )
         return cls(folder, manifest)
 
-    def engine(self, threads: int) -> Engine:
-        """The engine, loaded.
+    def engine(self, threads: int, max_batch: int = 1) -> Engine:
+        """The engine, loaded. max_batch: canvases that one inference may take.
 
         Raises:
             BundleMismatch: it was built for another GPU or another TensorRT.
-            BundleError: it cannot be loaded.
+            BundleError: it cannot be loaded, or a batch would change an answer.
         """
         manifest = self.manifest
         self._must_be_built_for_here()
         sizes = family(manifest.family).sizes
         largest = manifest.canvas or (TRIAL_SIZE if sizes is None else sizes.largest)
         path = self.folder / ENGINE_FILES[manifest.engine]
-        return open_engine(manifest.engine, path, largest=largest, threads=threads)
+        try:
+            return open_engine(
+                manifest.engine, path, largest=largest, threads=threads, max_batch=max_batch
+            )
+        except BundleError as error:
+            if max_batch == 1:
+                raise
+            raise BundleError(f"max_batch {max_batch} of {manifest.checkpoint}: {error}") from error
 
     def _must_be_built_for_here(self) -> None:
         manifest = self.manifest

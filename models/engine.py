@@ -20,18 +20,21 @@ ENGINE_FILES: dict[EngineName, str] = {
 
 
 class Engine(Protocol):
-    """Runs one canvas at a time in each of its slots.
+    """Runs one canvas, or a batch of them, at a time in each of its slots.
 
+    max_batch: canvases that it takes at once.
     slots: places for canvases that run at the same time. A slot is not thread-safe: each has a
         thread of its own, and what it returned is overwritten by its next inference.
     """
 
     name: EngineName
     slots: int
+    max_batch: int
 
     def infer(self, image: np.ndarray, slot: int = 0) -> dict[str, np.ndarray]:
-        """image: uint8 [1, H, W, 3] RGB canvas; slot: 0 to `slots` - 1. Returns `boxes` float32
-        [1, A, 4] xyxy in canvas pixels, `scores` float32 [1, A] and `class_ids` int32 [1, A]."""
+        """image: uint8 [N, H, W, 3] RGB canvases, N up to `max_batch`; slot: 0 to `slots` - 1.
+        Returns `boxes` float32 [N, A, 4] xyxy in canvas pixels, `scores` float32 [N, A] and
+        `class_ids` int32 [N, A]."""
         ...
 
     def close(self) -> None:

@@ -84,6 +84,12 @@ def sweep_point(result: StageResult) -> SweepPoint:
     evidence = AIPerfEvidence.model_validate(result.data)
     _, responses, joins = result.gates
     answered = sum(row.status == 200 for row in evidence.rows)
+    tasks = [
+        task
+        for found in evidence.records.values()
+        for record in found
+        for task in record.get("tasks", ())
+    ]
     return SweepPoint(
         point=result.stage,
         concurrency=evidence.concurrency,
@@ -95,14 +101,8 @@ def sweep_point(result: StageResult) -> SweepPoint:
         boxes=sum(_boxes(row) for row in evidence.rows),
         joins=evidence.expected - _count(joins, "missing_or_double"),
         errors=evidence.expected - answered,
-        replicas=len(
-            {
-                task["replica"]
-                for found in evidence.records.values()
-                for record in found
-                for task in record.get("tasks", ())
-            }
-        ),
+        replicas=len({task["replica"] for task in tasks}),
+        largest_batch=max((task.get("batch", 1) for task in tasks), default=1),
         performance=performance(evidence),
     )
 
@@ -137,6 +137,7 @@ def joined(stage: str, evidence: AIPerfEvidence) -> Iterator[dict[str, Any]]:
             "task_call_wall_ms": task.get("task_call_wall_ms"),
             "stages_ms": task.get("stages_ms"),
             "replica": task.get("replica"),
+            "batch": task.get("batch"),
             "bundle_digest": record.get("bundle_digest"),
             "response_sha256": hashlib.sha256(row.body.encode()).hexdigest(),
         }

@@ -51,6 +51,7 @@ class SweepPoint(_Row):
     joins: int = Field(description="requests with exactly one server record")
     errors: int = Field(description="requests without an answer of status 200")
     replicas: int = Field(description="replicas of the model that answered")
+    largest_batch: int = Field(1, description="most images that shared one engine call")
     performance: Performance | None
 
 

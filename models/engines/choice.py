@@ -71,20 +71,24 @@ def engine_version(engine: EngineName) -> str:
     return tensorrt_library.load("tensorrt").version if engine == "tensorrt" else VERSION
 
 
-def open_engine(name: EngineName, path: Path, *, largest: tuple[int, int], threads: int) -> Engine:
+def open_engine(
+    name: EngineName, path: Path, *, largest: tuple[int, int], threads: int, max_batch: int
+) -> Engine:
     """The engine of that name with the file at `path` loaded.
 
     largest: (height, width) of the largest canvas there will be; threads: of the CPU, for one
-        inference.
+        inference; max_batch: canvases of one inference.
 
     Raises:
-        BundleError: it cannot be loaded here.
+        BundleError: it cannot be loaded here, or not with batches.
     """
+    if max_batch > 1 and name != "onnxruntime":
+        raise BundleError(f"engine {name} runs one canvas at a time: batches are not proved on it")
     if name == "tensorrt":
         return TensorRTEngine(path)
     if name == "onnxruntime-cuda":
         return OnnxRuntimeCudaEngine(path, largest=largest, threads=threads)
-    return OnnxRuntimeEngine(path, threads=threads)
+    return OnnxRuntimeEngine(path, threads=threads, max_batch=max_batch)
 
 
 def _lack(engine: EngineName, gpus: float) -> str | None:

@@ -67,6 +67,7 @@ class OnnxRuntimeCudaEngine:
 
     name: EngineName = "onnxruntime-cuda"
     slots = 1
+    max_batch = 1
 
     def __init__(self, path: Path, *, largest: tuple[int, int], threads: int) -> None:
         if (reason := missing()) is not None:

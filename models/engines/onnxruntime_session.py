@@ -17,9 +17,9 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 def open_session(
-    path: Path, provider: str, settings: Mapping[str, str], threads: int
+    graph: Path | bytes, provider: str, settings: Mapping[str, str], threads: int
 ) -> "onnxruntime.InferenceSession":
-    """A session of the graph at `path`.
+    """A session of a graph: its file, or its bytes.
 
     threads: worker threads of one inference on the CPU.
 
@@ -33,6 +33,8 @@ def open_session(
     options.use_deterministic_compute = provider != CPU
     providers: list[Any] = [(provider, dict(settings))]
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+        source = graph if isinstance(graph, bytes) else str(graph)
+        return onnxruntime.InferenceSession(source, options, providers=providers)
     except Exception as error:  # ONNX Runtime has no common base below Exception
-        raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
+        name = "the batched graph" if isinstance(graph, bytes) else graph.name
+        raise BundleError(f"ONNX Runtime cannot load {name}: {error}") from error

@@ -39,6 +39,7 @@ class TensorRTEngine:
 
     name: EngineName = "tensorrt"
     slots = 2
+    max_batch = 1
 
     def __init__(self, path: Path) -> None:
         library = load("tensorrt")

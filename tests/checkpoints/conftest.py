@@ -1,6 +1,6 @@
 """What the tests at real size share: the ten random checkpoints, their graphs, and a table.
 
-    make test-checkpoints        # half an hour on two cores; needs the extra `export` and reference-env
+    make test-checkpoints        # half an hour; needs export-env and reference-env
 
 DETSERVE_TEST_CHECKPOINTS names a folder that keeps the checkpoints over sessions, and
 DETSERVE_TEST_HOME one that keeps their bundles. The rows that tests state go to ten.json beside the

@@ -34,7 +34,7 @@ RECORD_KEYS = {
     *("id", "time", "status", "replica", "handler_ms", "error", "body_bytes", "images"),
     *("image_bytes", "model", "bundle_digest", "tasks"),
 }
-TASK_KEYS = {"replica", "task_call_wall_ms", "queue_ms", "stages_ms"}
+TASK_KEYS = {"replica", "task_call_wall_ms", "queue_ms", "stages_ms", "batch"}
 STAGES = {"decode", "preprocess", "engine", "postprocess"}
 
 Maker = Callable[[bytes], bytes]

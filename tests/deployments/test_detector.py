@@ -26,6 +26,7 @@ class TwoSlots:
 
     name: EngineName = "onnxruntime"
     slots = 2
+    max_batch = 1
 
     def __init__(self, engines: list[Engine]) -> None:
         self.engines, self.closed = engines, 0
@@ -47,7 +48,7 @@ def engines(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     made: list[TwoSlots] = []
     right = Bundle.engine
 
-    def engine(self: Bundle, threads: int) -> Engine:
+    def engine(self: Bundle, threads: int, max_batch: int = 1) -> Engine:
         if threading.current_thread() is not threading.main_thread():
             return right(self, threads)
         made.append(TwoSlots([right(self, threads) for _ in range(2)]))

@@ -126,8 +126,8 @@ class Remembering(Detector):
 
     _before = 0
 
-    def _run(self, *arguments: Any) -> Detections:
-        found = super()._run(*arguments)
+    def _decode(self, *arguments: Any, **named: Any) -> Detections:
+        found = super()._decode(*arguments, **named)
         before, self._before = self._before, found.height * found.width
         return lowered(found) if before > self._before else found
 

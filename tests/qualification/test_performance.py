@@ -24,6 +24,7 @@ def record(replica: str, **changes: Any) -> dict[str, Any]:
         "queue_ms": 2.0,
         "task_call_wall_ms": 6.0,
         "stages_ms": {"decode": 1.0, "engine": 4.0},
+        "batch": 3,
     }
     fixed = {"status": 200, "bundle_digest": DIGEST, "handler_ms": 8.0, "tasks": [task]}
     return fixed | changes
@@ -54,6 +55,7 @@ def test_a_point_that_passed_counts_what_was_verified() -> None:
     assert (point.concurrency, point.rate, point.replicas) == (8, None, 2)
     assert (point.requests, point.verified, point.joins) == (3, 3, 3)
     assert (point.boxes, point.mismatches, point.errors) == (5, 0, 0)
+    assert point.largest_batch == 3
     assert point.performance is not None
     assert point.performance.requests == 2  # without the warm-up
     assert point.performance.client.p50_ms == 20
