@@ -63,7 +63,9 @@ def main() -> int:
     if args.json:
         print(json.dumps(rows, indent=1))
     failed = [row["checkpoint"] for row in rows if row["problem"]]
-    _log(f"{len(rows) - len(failed)} of {len(rows)} right" + "".join(f", not {n}" for n in failed))
+    verdict = "built, none judged" if args.no_verify else "right"
+    right = f"{len(rows) - len(failed)} of {len(rows)} {verdict}"
+    _log(right + "".join(f", not {name}" for name in failed))
     return 1 if failed else 0
 
 

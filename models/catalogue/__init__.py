@@ -89,6 +89,14 @@ class Gates(_Strict):
     reference_floor: float = Field(
         gt=0, le=1, description="mAP@[.50:.95] that the reference itself must reach"
     )
+    published_map: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="mAP@[.50:.95] that others state of this checkpoint, on images of theirs: it "
+        "stands beside the reference's own, so that one of another checkpoint shows",
+    )
+    published_map50: float | None = Field(None, gt=0, le=1, description="the same of mAP@.50")
 
 
 class Proved(_Strict):

@@ -140,6 +140,8 @@ def _facts(checkpoint: Checkpoint) -> list[str]:
     gates, dataset = checkpoint.gates, checkpoint.dataset
     judged_on = dataset.folder if isinstance(dataset, CocoDataset) else "drawn pages"
     bounds = family(checkpoint.family).criteria.bounds()
+    stated = {"mAP": gates.published_map, "mAP50": gates.published_map50}
+    published = "".join(f", published {name} {value:g}" for name, value in stated.items() if value)
     return [
         checkpoint.id,
         checkpoint.source.address,
@@ -150,7 +152,7 @@ def _facts(checkpoint: Checkpoint) -> list[str]:
         threshold_rule(checkpoint),
         checkpoint.precision,
         ", ".join(f"{name} {bound:g}" for name, bound in bounds.items()),
-        f"{judged_on}: drop {gates.map_drop:g}, floor {gates.reference_floor:g}",
+        f"{judged_on}: drop {gates.map_drop:g}, floor {gates.reference_floor:g}" + published,
         checkpoint.licence,
     ]
 

@@ -83,7 +83,9 @@ def test_every_row_has_the_facts_of_its_file() -> None:
         for cell in (checkpoint.source.address, checkpoint.family, checkpoint.licence):
             assert f"| {cell} |" in facts
         gates = checkpoint.gates
-        assert f": drop {gates.map_drop:g}, floor {gates.reference_floor:g} |" in facts
+        assert f": drop {gates.map_drop:g}, floor {gates.reference_floor:g}" in facts
+        for kind, figure in (("mAP", gates.published_map), ("mAP50", gates.published_map50)):
+            assert (figure is None) or f", published {kind} {figure:g}" in facts
     assert len(tables) == 2 * (2 + len(catalogue.shipped()))
 
 

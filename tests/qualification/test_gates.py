@@ -227,6 +227,10 @@ def test_dataset_states_both_figures_the_drop_and_what_was_needed() -> None:
     judged = dataset(mean(0.375, 0.5), mean(0.5, 0.25), drop=0.02, floor=0.3)
     assert judged["reference-floor"].measured == {"reference_map": 0.5, "scored_boxes": 7}
     assert judged["reference-floor"].needed == "reference mAP >= 0.3 (pycocotools)"
+    bounds = Gates(map_drop=0.02, reference_floor=0.3, published_map=0.54)
+    floor, *_ = gates.dataset(mean(0.5), mean(0.5), bounds)
+    assert floor.measured["published_map"] == 0.54  # beside the reference's, and no bound
+    assert floor.passed
     assert judged["map"].measured == {"native": 0.375, "reference": 0.5, "drop": 0.125}
     assert judged["map"].needed == "drop <= 0.02 (pycocotools)"
     assert judged["map50"].measured == {"native": 0.5, "reference": 0.25, "drop": -0.25}

@@ -61,6 +61,7 @@ def test_an_fp16_bundle_is_another_bundle(run_script, published: Path) -> None:
     arguments = ("--from", published, "--json", "--no-verify")
     single = run_script("build.py", NAME, *arguments)
     half = run_script("build.py", NAME, *arguments, "--precision", "fp16")
+    assert "build: 1 of 1 built, none judged" in half.stderr
     (one,), (other,) = json.loads(single.stdout), json.loads(half.stdout)
     assert other["precision"] == "fp16"
     assert other["digest"] != one["digest"]
