@@ -69,6 +69,11 @@ def promote(record: Promotion) -> None:
     _write(_path(record.bundle_digest, ".promoted"), record)
 
 
+def withdraw(bundle_digest: str) -> None:
+    """Take the sign-off back, where there is one."""
+    _path(bundle_digest, ".promoted").unlink(missing_ok=True)
+
+
 def _write(path: Path, record: BaseModel) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(f".{os.getpid()}")

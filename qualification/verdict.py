@@ -64,8 +64,9 @@ def reason(judged: Sequence[Gate], not_run: Sequence[str], weights: str | None) 
 def record(row: ModelRow, run: str, *, promote: bool) -> None:
     """Keep the status under the bundle's digest; with `promote` sign off one that passed all.
 
-    A run of chosen stages that found no fault takes nothing back from a whole one before it, and
-    files that are not what their digest says take nothing from the bundle whose digest it is.
+    A gate that failed takes back the sign-off of a run before it. A run of chosen stages that found
+    no fault takes nothing back from a whole one, and files that are not what their digest says take
+    nothing from the bundle whose digest it is.
     """
     failed = {gate.name for gate in row.gates if not gate.passed}
     if row.bundle_digest is None or failed & {"bundle", "bundle-after"}:
@@ -74,6 +75,8 @@ def record(row: ModelRow, run: str, *, promote: bool) -> None:
     before = status.read(row.bundle_digest)
     if before is None or failed or row.status.reaches(before.status):
         status.write(row.bundle_digest, QualificationRecord(status=row.status, run=run, date=date))
+    if failed:
+        status.withdraw(row.bundle_digest)
     if promote and row.passed and row.status is Status.AIPERF_QUALIFIED:
         names = [gate.name for gate in row.gates]
         status.promote(Promotion(bundle_digest=row.bundle_digest, run=run, date=date, gates=names))

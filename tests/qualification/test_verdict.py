@@ -136,6 +136,21 @@ def test_only_what_passed_everything_is_signed_off(
 
 
 @pytest.mark.usefixtures("own_home")
+@pytest.mark.parametrize(
+    ("later", "signed"),
+    [
+        pytest.param(row(Status.FAMILY_VALIDATED, "identity", passed=False), False, id="a fault"),
+        pytest.param(row(Status.IMPLEMENTED), True, id="chosen stages without a fault"),
+        pytest.param(row(Status.PLANNED, "bundle", passed=False), True, id="other files"),
+    ],
+)
+def test_a_failed_gate_takes_the_sign_off_back(later: ModelRow, signed: bool) -> None:
+    verdict.record(row(Status.AIPERF_QUALIFIED), "run-1", promote=True)
+    verdict.record(later, "run-2", promote=False)
+    assert (status.promotion(DIGEST) is not None) is signed
+
+
+@pytest.mark.usefixtures("own_home")
 def test_what_has_no_bundle_leaves_no_record(tmp_path: Path) -> None:
     verdict.record(
         row(Status.PLANNED).model_copy(update={"bundle_digest": None}), "r", promote=True
