@@ -6,6 +6,7 @@ all, after the checks that a fetch would make.
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from models.cache import CheckpointFolder, Log, sha256
@@ -18,13 +19,13 @@ FROM_DIRECTORY = "unknown (taken from a directory)"
 NAMES_SHOWN = 10  # of what lies in a directory that lacks a file
 
 
-def adopt(source: Source, checkpoint: str, directory: Path, *, log: Log) -> None:
+def adopt(source: Source, checkpoint: str, directory: Path, *, log: Log) -> list[str]:
     """Take the checkpoint's files, in the published format, from `directory` into the cache.
 
     They are copied, so that the cache does not change with the directory; verified against the
     pinned or recorded sha256; and recorded where there is none, so that `fetch` then finds them. A
     PyPI source's file may be there by itself or in its wheel. What is in the cache already is left
-    alone.
+    alone. Returns the files whose sha256 was not known before, which `discard` takes out again.
 
     Raises:
         SourceMismatch: a file has another sha256 than is pinned or recorded; or the cache has files
@@ -40,9 +41,21 @@ def adopt(source: Source, checkpoint: str, directory: Path, *, log: Log) -> None
     try:
         found = _find(source, checkpoint, directory)
         with folder.locked(log) as parts:
-            _take(source, folder, found, parts, log)
+            return _take(source, folder, found, parts, log)
     except OSError as error:
         raise SourceError(f"cannot take {checkpoint} from {directory}: {error}") from error
+
+
+def discard(checkpoint: str, names: Sequence[str], *, log: Log) -> None:
+    """Forget files that `adopt` took and that turned out to be no such checkpoint.
+
+    Else their sha256 would be what the right ones are refused by.
+    """
+    if names:
+        folder = CheckpointFolder.of(checkpoint)
+        with folder.locked(log) as parts:
+            folder.forget(names, parts)
+        log(f"{checkpoint}: {', '.join(names)} not kept")
 
 
 def _find(source: Published, checkpoint: str, directory: Path) -> dict[str, Path]:
@@ -68,7 +81,7 @@ def _find(source: Published, checkpoint: str, directory: Path) -> dict[str, Path
 
 def _take(
     source: Published, folder: CheckpointFolder, found: dict[str, Path], parts: Path, log: Log
-) -> None:
+) -> list[str]:
     staging = Path(tempfile.mkdtemp(dir=parts))
     staged: dict[str, Path] = {}
     digests: dict[str, str] = {}
@@ -103,3 +116,4 @@ def _take(
         log(f"{verb} sha256 {digests[name]}: {folder.path / name}")
     if revision == FROM_DIRECTORY:
         log(f"recorded the revision of {folder.path.name}: {revision}")
+    return list(new)

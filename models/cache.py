@@ -17,7 +17,7 @@ Layout under `home() / "checkpoints"`, for a checkpoint called NAME:
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import file_digest
@@ -154,6 +154,17 @@ class CheckpointFolder:
             self._write(
                 DIGESTS, "\n".join(f"{each}  {name}" for name, each in known.items()), parts
             )
+
+    def forget(self, names: Collection[str], parts: Path) -> None:
+        """Drop these files and their records; with the last record goes the revision."""
+        kept = {name: each for name, each in self._recorded_digests().items() if name not in names}
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+        (self.path / DIGESTS).unlink(missing_ok=True)
+        if kept:
+            self.record(kept, None, parts)
+        else:
+            (self.path / REVISION).unlink(missing_ok=True)
 
     def _require_revision(self, source: Published) -> None:
         """Where no digest is pinned, the files that are here would be right for any commit."""

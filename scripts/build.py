@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from models import building, catalogue
-from models.adopt import adopt
+from models.adopt import adopt, discard
 from models.bundle import Bundle
 from models.engine import ENGINE_NAMES
 from models.engines.choice import resolve, resolve_precision
@@ -77,10 +77,15 @@ def _built(name: str, args: argparse.Namespace, place: int, count: int) -> dict[
         checkpoint, choice = catalogue.load(name), resolve(args.engine, gpus=1)
         _log(f"{name}: engine {choice.engine}, {choice.reason}")
         precision = resolve_precision(args.precision, choice.engine, checkpoint.precision)
+        taken: list[str] = []
         if args.directory is not None:
             _log(f"licence: {checkpoint.licence}")
-            adopt(checkpoint.source, name, args.directory, log=_log)
-        bundle = building.ensure(checkpoint, choice.engine, precision, log=_log)
+            taken = adopt(checkpoint.source, name, args.directory, log=_log)
+        try:
+            bundle = building.ensure(checkpoint, choice.engine, precision, log=_log)
+        except DetserveError:
+            discard(name, taken, log=_log)
+            raise
         row |= _described(bundle)
         if not args.no_verify:
             found = verify(checkpoint, bundle, log=_log)

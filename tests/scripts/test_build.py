@@ -79,6 +79,32 @@ def test_a_file_with_other_bytes_than_the_pinned_ones_is_refused(
     assert f"0 of 1 right, not {NAME}" in done.stderr
 
 
+def test_files_that_are_no_such_checkpoint_are_not_kept_in_the_way_of_the_right_ones(
+    run_script, own_home: Path, published: Path
+) -> None:
+    """Where nothing is pinned, the first files to come are those that are checked ever after."""
+    path = own_home / "catalogue" / f"{NAME}.yaml"
+    entry = yaml.safe_load(path.read_text())
+    (name,) = entry["source"]["files"]
+    entry["source"]["files"][name] = None
+    entry["proved"]["status"] = "implemented"
+    path.write_text(yaml.safe_dump(entry))
+    right = (published / name).read_bytes()
+    (published / name).write_bytes(b"another checkpoint")
+    wrong = run_script("build.py", NAME, "--from", published)
+    assert wrong.returncode == 1
+    assert f"{name} is not an ONNX file" in wrong.stderr
+    (published / name).write_bytes(right)
+    done = run_script("build.py", NAME, "--from", published)
+    assert done.returncode == 0, done.stderr
+    # what was right is what later ones must be
+    (published / name).write_bytes(right + b"more")
+    assert (
+        "from when the file first arrived"
+        in run_script("build.py", NAME, "--from", published).stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
