@@ -14,6 +14,12 @@ from deployments.config import IngressArgs, ModelArgs, parse
 from deployments.detector import Detector
 from deployments.ingress import Ingress
 
+# How often the autoscaler is told of the load, and over how many seconds it takes the mean. Serve's
+# 10 and 30 would add as much to every delay of the configuration, and to waking a model from zero.
+# Serve calls the first field deprecated, but its replacement, two environment variables, is read
+# nowhere in 2.60.
+AUTOSCALING = {"metrics_interval_s": 1, "look_back_period_s": 5}
+
 # Requests that one ingress replica holds at once; it mostly waits for detectors.
 MAX_INGRESS_ONGOING = 512
 
@@ -25,14 +31,16 @@ def build(args: dict[str, Any]) -> Application:
         ConfigError: a field of `args` is unknown, missing or contradictory.
     """
     model = parse(ModelArgs, args)
-    scaling: dict[str, Any] = (
-        {"autoscaling_config": model.autoscaling.model_dump()}
-        if model.autoscaling
-        else {"num_replicas": model.replicas or 1}
-    )
+    scaling: dict[str, Any] = {"num_replicas": model.initial_replicas}
+    if model.autoscaling is not None:
+        first = {"initial_replicas": model.initial_replicas}
+        scaling = {"autoscaling_config": model.autoscaling.model_dump() | AUTOSCALING | first}
     deployment = serve.deployment(
         max_ongoing_requests=model.ongoing_requests,
         max_queued_requests=model.max_queued_requests,
+        # a changed model's replicas go when their successors are up: no request is lost, and one
+        # that cannot start, for want of resources too, leaves what was there
+        max_surge_percent=100,
         ray_actor_options={"num_cpus": model.resources.cpus, "num_gpus": model.resources.gpus},
         **scaling,
     )

@@ -22,10 +22,18 @@ class _Strict(BaseModel):
 class Autoscaling(_Strict):
     """Replicas that follow the load."""
 
-    min_replicas: int = Field(1, ge=1)
+    min_replicas: int = Field(
+        1, ge=0, description="0: none while no image comes; the first one waits for one to load"
+    )
     max_replicas: int = Field(ge=1)
     target_ongoing_requests: float = Field(
         2, gt=0, description="images in progress for each replica that the autoscaler aims at"
+    )
+    upscale_delay_s: float = Field(
+        10, ge=0, description="seconds of more load before replicas are added; from none at once"
+    )
+    downscale_delay_s: float = Field(
+        600, ge=0, description="seconds of less load before replicas are taken away"
     )
 
     @model_validator(mode="after")
@@ -92,6 +100,12 @@ class ModelArgs(_Strict):
         ge=1,
         description="images that wait in each ingress for a free replica; above it 429 at once",
     )
+    deadline_s: float | None = Field(
+        None,
+        gt=0,
+        description="seconds until a request to this model is given up with 504, where the "
+        "ingress's own deadline_s is not shorter",
+    )
     resources: Resources = Resources()
 
     @model_validator(mode="after")
@@ -103,6 +117,14 @@ class ModelArgs(_Strict):
         if self.max_batch > self.ongoing_requests:
             raise ValueError("max_batch is above max_ongoing_requests: no batch would fill")
         return self
+
+    @property
+    def initial_replicas(self) -> int:
+        """What is started at once: one at least, so that a bundle that cannot be served is known
+        when it is deployed and not at the first image."""
+        if self.autoscaling is not None:
+            return max(1, self.autoscaling.min_replicas)
+        return self.replicas or 1
 
     @property
     def ongoing_requests(self) -> int:

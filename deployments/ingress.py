@@ -39,7 +39,6 @@ from models.errors import (
 logger = logging.getLogger("ray.serve")
 
 CLIENT_LEFT = 499  # nginx's status for a client that closed the connection
-DESCRIBE_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 1
 
 JSON = "application/json"
@@ -105,7 +104,7 @@ class Ingress:
 
     async def check_health(self) -> None:
         """Asked by Serve every few seconds; a look at the models announces what has changed."""
-        await self._registry.current()
+        await self._registry.learn()
 
     async def _route(self, request: Request, record: Record) -> Response:
         route = self._routes.get(request.url.path)
@@ -164,14 +163,17 @@ class Ingress:
         self, model: Model, encoded: Sequence[bytes], record: Record
     ) -> list[TaskResult]:
         """One Task call for each image, all at once; Serve spreads them over the replicas."""
+        own = await self._registry.deadline_s(model)
+        deadline_s = min(self._limits.deadline_s, own or self._limits.deadline_s)
         sent = time.perf_counter()
         calls = [model.handle.detect.remote(data, self._limits.max_pixels) for data in encoded]
         try:
-            async with asyncio.timeout(self._limits.deadline_s):
+            async with asyncio.timeout(deadline_s):
                 results = await asyncio.gather(*calls)
         except TimeoutError as error:
+            whose = model.name if deadline_s == own else "the server"
             raise DeadlineExceeded(
-                f"no answer within {self._limits.deadline_s:g} s, the server's deadline"
+                f"no answer within {deadline_s:g} s, the deadline of {whose}"
             ) from error
         except BackPressureError as error:
             raise Overloaded(f"every replica of {model.name} is busy and its queue full") from error
@@ -206,10 +208,28 @@ class Ingress:
 
     async def _models(self, request: Request, record: Record) -> Response:
         found = (await self._registry.current()).values()
-        return _json({"object": "list", "data": [await _entry(model) for model in found]})
+        return _json({"object": "list", "data": [await self._entry(model) for model in found]})
+
+    async def _entry(self, model: Model) -> dict[str, Any]:
+        """One model for /v1/models."""
+        entry: dict[str, Any] = {
+            "id": model.name,
+            "object": "model",
+            "owned_by": "detserve",
+            "ready": model.ready,
+            "replicas": model.replicas,
+        }
+        if model.reason:
+            entry["reason"] = model.reason
+        if not model.ready:
+            return entry
+        described = await self._registry.describe(model)
+        if described is None:
+            return entry | {"ready": False, "reason": "its replica does not answer"}
+        return entry | {"root": described["checkpoint"], **described}
 
     async def _metadata(self, request: Request, record: Record) -> Response:
-        entries = [await _entry(model) for model in (await self._registry.current()).values()]
+        entries = [await self._entry(model) for model in (await self._registry.current()).values()]
         ready = [entry for entry in entries if entry["ready"]]
         return _json(
             {
@@ -242,24 +262,6 @@ class Ingress:
         if waiting:
             content["waiting_for"] = waiting
         return _json(content, status=200 if ready else 503)
-
-
-async def _entry(model: Model) -> dict[str, Any]:
-    """One model for /v1/models."""
-    entry: dict[str, Any] = {
-        "id": model.name,
-        "object": "model",
-        "owned_by": "detserve",
-        "ready": model.ready,
-    }
-    if not model.ready:
-        return entry | {"reason": model.reason}
-    try:
-        async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
-            described = await model.handle.describe.remote()
-    except (TimeoutError, RayActorError, DeploymentUnavailableError, BackPressureError):
-        return entry | {"ready": False, "reason": "its replica does not answer"}
-    return entry | {"root": described["checkpoint"], **described}
 
 
 def _version() -> str:

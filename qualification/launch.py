@@ -17,7 +17,7 @@ import yaml
 from ray import serve
 
 from deployments.config import ModelArgs, parse
-from deployments.registry import STARTING, WAITING
+from deployments.registry import STARTING, UPDATING, WAITING
 from models import building, catalogue
 from models.engines.choice import resolve, resolve_precision
 from models.errors import DetserveError, QualificationError
@@ -98,8 +98,7 @@ def _prepare(config: Path, log: Log) -> None:
         if application["import_path"] == "deployments.app:build":
             try:
                 args = parse(ModelArgs, application.get("args", {}))
-                least = args.autoscaling.min_replicas if args.autoscaling else args.replicas or 1
-                cpus += args.resources.cpus * least
+                cpus += args.resources.cpus * args.initial_replicas
                 if args.checkpoint is not None:
                     checkpoint = catalogue.load(args.checkpoint)
                     engine = resolve(args.engine, gpus=args.resources.gpus).engine
@@ -135,7 +134,7 @@ def wait_until_settled(url: str, models: list[str] | None, log: Log) -> dict[str
             waiting = [
                 f"{name} ({entry['reason']})"
                 for name, entry in asked.items()
-                if entry.get("reason", "").startswith((STARTING, WAITING))
+                if entry.get("reason", "").startswith((STARTING, WAITING, UPDATING))
             ]
             if time.monotonic() < unlisted_until:
                 waiting += [f"{name} (not listed)" for name in models or () if name not in entries]

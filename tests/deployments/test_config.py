@@ -49,13 +49,26 @@ def test_everything_that_may_be_said_is_taken() -> None:
         "bundle": "yolox-nano/0123",
         "engine": "onnxruntime",
         "threshold": 0.5,
-        "autoscaling": {"min_replicas": 2, "max_replicas": 4, "target_ongoing_requests": 1.5},
+        "autoscaling": {
+            "min_replicas": 2,
+            "max_replicas": 4,
+            "target_ongoing_requests": 1.5,
+            "upscale_delay_s": 0,
+            "downscale_delay_s": 60,
+        },
+        "deadline_s": 2.5,
         "resources": {"cpus": 2, "gpus": 0.25},
     }
     model = parse(ModelArgs, args)
     assert model.autoscaling == Autoscaling(
-        min_replicas=2, max_replicas=4, target_ongoing_requests=1.5
+        min_replicas=2,
+        max_replicas=4,
+        target_ongoing_requests=1.5,
+        upscale_delay_s=0,
+        downscale_delay_s=60,
     )
+    assert model.deadline_s == 2.5
+    assert model.initial_replicas == 2
     assert model.resources == Resources(cpus=2, gpus=0.25)
     limits = {
         "replicas": 2,
@@ -68,6 +81,20 @@ def test_everything_that_may_be_said_is_taken() -> None:
 
 
 MODEL = {"checkpoint": "yolox-nano"}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "first"),
+    [
+        ({}, 1),
+        ({"replicas": 3}, 3),
+        ({"autoscaling": {"max_replicas": 3}}, 1),
+        ({"autoscaling": {"min_replicas": 0, "max_replicas": 3}}, 1),
+        ({"autoscaling": {"min_replicas": 2, "max_replicas": 3}}, 2),
+    ],
+)
+def test_a_model_begins_with_one_replica_at_least(scaling: dict[str, Any], first: int) -> None:
+    assert parse(ModelArgs, MODEL | scaling).initial_replicas == first
 
 
 @pytest.mark.parametrize(
@@ -93,6 +120,17 @@ MODEL = {"checkpoint": "yolox-nano"}
             MODEL | {"autoscaling": {"min_replicas": 3, "max_replicas": 2}},
             "autoscaling: Value error, min_replicas is above max_replicas",
         ),
+        (
+            ModelArgs,
+            MODEL | {"autoscaling": {"min_replicas": -1, "max_replicas": 2}},
+            "autoscaling.min_replicas: Input should be greater than or equal to 0",
+        ),
+        (
+            ModelArgs,
+            MODEL | {"autoscaling": {"max_replicas": 2, "upscale_delay_s": -1}},
+            "autoscaling.upscale_delay_s: Input should be greater than or equal to 0",
+        ),
+        (ModelArgs, MODEL | {"deadline_s": 0}, "deadline_s: Input should be greater than 0"),
         (ModelArgs, MODEL | {"engine": "tensorflow"}, "engine: Input should be 'auto'"),
         (ModelArgs, MODEL | {"threshold": 1.5}, "threshold: Input should be less than or equal"),
         (ModelArgs, MODEL | {"threshold": -0.1}, "threshold: Input should be greater than"),
