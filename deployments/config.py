@@ -127,6 +127,10 @@ class ModelArgs(_Strict):
         return self.replicas or 1
 
     @property
+    def largest_replicas(self) -> int:
+        return self.autoscaling.max_replicas if self.autoscaling else self.initial_replicas
+
+    @property
     def ongoing_requests(self) -> int:
         """`max_ongoing_requests`, or its default: while one batch computes the next gathers."""
         return self.max_ongoing_requests or max(4, 2 * self.max_batch)

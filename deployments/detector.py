@@ -18,15 +18,14 @@ import numpy as np
 from ray import serve
 
 from deployments import fit
+from deployments.bundles import open_or_build
 from deployments.config import ModelArgs
 from deployments.console import say
 from deployments.engine_queue import EngineQueue
-from models import building, catalogue, images, status
+from models import images, status
 from models.bundle import TRIAL_SIZE, Bundle, Manifest
 from models.detections import Detections
-from models.engines.choice import resolve, resolve_precision
 from models.errors import BundleUnqualified, DetserveError, ImageError
-from models.home import home
 from models.placement import Placement
 
 # Threads that decode and letterbox while the engine works on another image.
@@ -60,7 +59,8 @@ class Detector:
     """Opens (or first builds) its bundle and answers Task calls.
 
     Raises:
-        SourceError, BundleError: the bundle cannot be built or is not what it was built as.
+        CatalogueError, SourceError, BundleError: the bundle cannot be built, or is not what it was
+            built as.
         ConfigError: it takes more of the GPU than the model is given.
         BundleUnqualified: it has not been proved as far as `require` asks.
             The replica then does not start, and Serve reports the sentence.
@@ -68,14 +68,11 @@ class Detector:
 
     def __init__(self, args: ModelArgs) -> None:
         cv2.setNumThreads(1)  # the threads below are the parallelism
-        self._bundle, self._engine_reason = _open(args)
+        self._bundle, self._engine_reason = open_or_build(args, say)
         manifest = self._bundle.manifest
-        _check_status(manifest, args.require)
+        check_status(manifest, args.require)
         fit.check(manifest, args.resources.gpus)
-        # a path would say where this machine keeps its files
-        self._config = args.model_dump(mode="json") | {
-            "bundle": args.bundle and Path(args.bundle).name
-        }
+        self._config = configuration(args)
         self._threshold = manifest.threshold if args.threshold is None else args.threshold
         engine = self._bundle.engine(
             threads=max(1, int(args.resources.cpus)), max_batch=args.max_batch
@@ -165,20 +162,17 @@ class Detector:
         return self._bundle.decode(outputs, placed, threshold)
 
 
-def _open(args: ModelArgs) -> tuple[Bundle, str]:
-    """The bundle, and why it is that engine's."""
-    if args.bundle is not None:
-        bundle = Bundle.open(home() / "bundles" / Path(args.bundle).expanduser())
-        return bundle, "the bundle was built for it"
-    assert args.checkpoint is not None  # ModelArgs: either bundle or checkpoint
-    checkpoint = catalogue.load(args.checkpoint)
-    choice = resolve(args.engine, gpus=args.resources.gpus)
-    say(f"{checkpoint.id}: engine {choice.engine}, {choice.reason}")
-    precision = resolve_precision(args.precision, choice.engine, checkpoint.precision)
-    return building.ensure(checkpoint, choice.engine, precision, log=say), choice.reason
+def configuration(args: ModelArgs) -> dict[str, Any]:
+    """`args` as /v1/models shows them: a path would say where this machine keeps its files."""
+    return args.model_dump(mode="json") | {"bundle": args.bundle and Path(args.bundle).name}
 
 
-def _check_status(manifest: Manifest, required: status.Status | None) -> None:
+def check_status(manifest: Manifest, required: status.Status | None) -> None:
+    """`require` of a model.
+
+    Raises:
+        BundleUnqualified: the bundle has not been proved so far.
+    """
     record = status.read(manifest.digest)
     reached = status.Status.IMPLEMENTED if record is None else record.status
     if required is not None and not reached.reaches(required):

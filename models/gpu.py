@@ -33,6 +33,18 @@ class Gpu:
         return f"{self.name} sm{self.compute_capability.replace('.', '')}"
 
 
+def count() -> int:
+    """GPUs that this process may use; 0 without a driver too."""
+    number = ctypes.c_int()
+    try:
+        cuda = ctypes.CDLL(CUDA)
+        _check(cuda.cuInit(0))
+        _check(cuda.cuDeviceGetCount(ctypes.byref(number)))
+    except OSError:
+        return 0
+    return number.value
+
+
 @functools.cache  # a process keeps its GPU
 def find() -> Gpu | None:
     """The GPU, or None where there is none, or no driver."""

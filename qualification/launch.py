@@ -13,13 +13,11 @@ from typing import Any
 
 import httpx
 import ray
-import yaml
 from ray import serve
 
-from deployments.config import ModelArgs, parse
+from deployments.bundles import open_or_build
+from deployments.plan import Plan, read
 from deployments.registry import STARTING, UPDATING, WAITING
-from models import building, catalogue
-from models.engines.choice import resolve, resolve_precision
 from models.errors import DetserveError, QualificationError
 from qualification.client import Client
 
@@ -37,18 +35,18 @@ def application(config: Path, log: Log) -> Iterator[str]:
     everything down again.
 
     Raises:
+        ConfigError: the file cannot be served.
         QualificationError: the port is taken, or `serve run` fails.
     """
-    options = (yaml.safe_load(config.read_text()) or {}).get("http_options") or {}
-    host, port = options.get("host", "0.0.0.0"), options.get("port", 8000)
+    plan = read(config)
     # a Serve that was killed leaves its HAProxy on the port, and that would answer for ours
     with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", port)) == 0:
+        if probe.connect_ex(("127.0.0.1", plan.port)) == 0:
             raise QualificationError(
-                f"something answers on port {port} already; stop it, or qualify the running "
+                f"something answers on port {plan.port} already; stop it, or qualify the running "
                 f"application with --address"
             )
-    _prepare(config, log)
+    _prepare(plan, config.name, log)
     log(f"starting Ray and the application of {config.name}")
     _connect(num_cpus=os.cpu_count(), include_dashboard=False)
     try:
@@ -61,7 +59,7 @@ def application(config: Path, log: Log) -> Iterator[str]:
         )
         if done.returncode != 0:
             raise QualificationError(f"`serve run {config.name}` failed:\n{done.stderr[-2000:]}")
-        yield f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+        yield f"http://{'127.0.0.1' if plan.host == '0.0.0.0' else plan.host}:{plan.port}"
     finally:
         log("stopping the application")
         serve.shutdown()  # type: ignore[no-untyped-call]
@@ -85,7 +83,7 @@ def running(address: str, url: str) -> Iterator[str]:
         ray.shutdown()
 
 
-def _prepare(config: Path, log: Log) -> None:
+def _prepare(plan: Plan, file: str, log: Log) -> None:
     """Build what is missing now, with progress where the user looks; the replicas then find it.
 
     A model that cannot be built is left to its replica, which fails alone and says why.
@@ -93,22 +91,15 @@ def _prepare(config: Path, log: Log) -> None:
     Raises:
         QualificationError: the models ask for more CPUs than there are; some would wait for ever.
     """
-    cpus, cores = 0.0, os.cpu_count() or 1
-    for application in yaml.safe_load(config.read_text()).get("applications", []):
-        if application["import_path"] == "deployments.app:build":
-            try:
-                args = parse(ModelArgs, application.get("args", {}))
-                cpus += args.resources.cpus * args.initial_replicas
-                if args.checkpoint is not None:
-                    checkpoint = catalogue.load(args.checkpoint)
-                    engine = resolve(args.engine, gpus=args.resources.gpus).engine
-                    precision = resolve_precision(args.precision, engine, checkpoint.precision)
-                    building.ensure(checkpoint, engine, precision, log=log)
-            except DetserveError as error:
-                log(f"{application['name']}: {error}")
+    for name, args in plan.models.items():
+        try:
+            open_or_build(args, log)
+        except DetserveError as error:
+            log(f"{name}: {error}")
+    cpus, cores = plan.initial("cpus"), os.cpu_count() or 1
     if cpus > cores:
         raise QualificationError(
-            f"the models of {config.name} ask for {cpus:g} CPUs and this machine has {cores}: "
+            f"the models of {file} ask for {cpus:g} CPUs and this machine has {cores}: "
             f"lower `resources.cpus` or the replicas"
         )
 

@@ -39,7 +39,9 @@ class Driver:
         return call
 
     def fill(self, name: str, arguments: list[Any]) -> None:
-        if name == "cuDeviceGet":
+        if name == "cuDeviceGetCount":
+            arguments[0].value = 4
+        elif name == "cuDeviceGet":
             assert arguments[1] == 0
         elif name == "cuDeviceGetName":
             arguments[0].value = b"NVIDIA H200"
@@ -65,6 +67,7 @@ def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.driver, found.cuda) == ("580.159.04", "13.1")
     assert str(found) == "NVIDIA H200 sm90"
     assert gpu.used_memory(found) == 30
+    assert gpu.count() == 4
 
 
 @pytest.mark.parametrize("failing", CALLS)
@@ -79,3 +82,4 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
     assert gpu.find() is None
+    assert gpu.count() == 0
