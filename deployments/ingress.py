@@ -20,6 +20,7 @@ from starlette.responses import Response
 from deployments import wire
 from deployments.config import IngressArgs
 from deployments.detector import TaskResult
+from deployments.metrics import CONTENT_TYPE, Metrics, shared_folder
 from deployments.records import RecordWriter
 from deployments.registry import Model, Registry
 from models.errors import (
@@ -60,10 +61,12 @@ class Ingress:
         self._registry = Registry(own=context.app_name)
         self._replica = context.replica_id.unique_id
         self._records = RecordWriter(self._replica)
+        self._metrics = Metrics(shared_folder())
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/infer": ("POST", self._infer),
             "/v1/models": ("GET", self._models),
             "/v1/metadata": ("GET", self._metadata),
+            "/v1/metrics": ("GET", self._scrape),
             "/v1/health/live": ("GET", self._live),
             "/v1/health/ready": ("GET", self._ready),
         }
@@ -85,7 +88,10 @@ class Ingress:
             record |= {"replica": self._replica, "handler_ms": (time.perf_counter() - start) * 1e3}
             if request.url.path == "/v1/infer":
                 self._records.write(record)
+                self._metrics.observe(record)
         response.headers["x-request-id"] = request_id
+        if "tasks" in record:
+            response.headers["server-timing"] = wire.server_timing(record)
         return response
 
     async def _answer(self, request: Request, request_id: str, record: Record) -> Response:
@@ -167,6 +173,7 @@ class Ingress:
         deadline_s = min(self._limits.deadline_s, own or self._limits.deadline_s)
         sent = time.perf_counter()
         calls = [model.handle.detect.remote(data, self._limits.max_pixels) for data in encoded]
+        self._metrics.begin(model.name, len(encoded))
         try:
             async with asyncio.timeout(deadline_s):
                 results = await asyncio.gather(*calls)
@@ -183,6 +190,7 @@ class Ingress:
             logger.exception("detection by %s failed", model.name)
             raise DetectionFailed(f"{model.name} failed on this image") from error
         finally:
+            self._metrics.end(model.name, len(encoded))
             for call in calls:
                 call.cancel()  # type: ignore[no-untyped-call]  # a call that is done stays so
         waited = (time.perf_counter() - sent) * 1e3
@@ -246,6 +254,11 @@ class Ingress:
                 "limits": self._limits.model_dump(),
             }
         )
+
+    async def _scrape(self, request: Request, record: Record) -> Response:
+        models = (await self._registry.current()).values()
+        content = await asyncio.to_thread(self._metrics.scrape, models)
+        return Response(content, media_type=CONTENT_TYPE)
 
     async def _live(self, request: Request, record: Record) -> Response:
         return _json({"object": "health.response", "message": "live", "live": True})

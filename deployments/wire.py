@@ -133,6 +133,18 @@ def _boxes(detections: Detections, labels: Sequence[str]) -> dict[str, list[dict
     return grouped
 
 
+def server_timing(record: dict[str, Any]) -> str:
+    """The header `Server-Timing` of an answered request's record, in milliseconds: the stages of
+    the image that took longest, and the whole in the ingress. W3C Server Timing, section 3."""
+    slowest = max(record["tasks"], key=lambda task: task["task_call_wall_ms"])
+    spent = {
+        "queue": slowest["queue_ms"],
+        **slowest["stages_ms"],
+        "total": record["handler_ms"],
+    }
+    return ", ".join(f"{name};dur={value:.3f}" for name, value in spent.items())
+
+
 def error_body(error: DetserveError, request_id: str) -> bytes:
     """An error's JSON: code, sentence, request id and, for an item of `input`, its place."""
     detail: dict[str, Any] = {
