@@ -4,15 +4,18 @@ Every field is described here and nowhere else; an unknown or contradictory fiel
 its path.
 """
 
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from models.catalogue import summary
 from models.engine import EngineName
 from models.errors import ConfigError
 from models.precision import Precision
 from models.status import Status
+
+# under /v1/, what the ingress answers itself (deployments/about.py)
+OWN_PATHS = ("infer", "models", "metadata", "version", "manifest", "license", "metrics")
 
 
 class _Strict(BaseModel):
@@ -146,6 +149,18 @@ class IngressArgs(_Strict):
         50_000_000, ge=1, description="pixels of one image, checked before it is decoded"
     )
     deadline_s: float = Field(60, gt=0, description="seconds until a request is given up with 504")
+    paths: dict[Annotated[str, Field(pattern=r"^/v1/[a-z0-9-]+$")], str] = Field(
+        default_factory=dict,
+        description="paths that take /v1/infer's body for one model, such as "
+        "{/v1/page-elements: yolov8n-doclaynet}, which NIM 2.0 clients ask",
+    )
+
+    @field_validator("paths")
+    @classmethod
+    def _free(cls, paths: dict[str, str]) -> dict[str, str]:
+        if taken := set(paths) & {f"/v1/{name}" for name in OWN_PATHS}:
+            raise ValueError(f"{min(taken)} is the server's own")
+        return paths
 
 
 Args = TypeVar("Args", bound=_Strict)

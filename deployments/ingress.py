@@ -6,11 +6,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -18,9 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from deployments import wire
+from deployments.about import JSON, About
 from deployments.config import IngressArgs
 from deployments.detector import TaskResult
-from deployments.metrics import CONTENT_TYPE, Metrics, shared_folder
+from deployments.metrics import Metrics, shared_folder
 from deployments.records import RecordWriter
 from deployments.registry import Model, Registry
 from models.errors import (
@@ -42,13 +41,11 @@ logger = logging.getLogger("ray.serve")
 CLIENT_LEFT = 499  # nginx's status for a client that closed the connection
 RETRY_AFTER_S = 1
 
-JSON = "application/json"
 BAD_REQUEST_ID = MalformedRequest(
     "X-Request-ID must be 1 to 128 letters, digits or ._:/- and begin with a letter or digit"
 )
 
 Record = dict[str, Any]
-Handler = Callable[[Request, Record], Awaitable[Response]]
 
 
 class Ingress:
@@ -62,17 +59,12 @@ class Ingress:
         self._replica = context.replica_id.unique_id
         self._records = RecordWriter(self._replica)
         self._metrics = Metrics(shared_folder())
-        self._routes: dict[str, tuple[str, Handler]] = {
-            "/v1/infer": ("POST", self._infer),
-            "/v1/models": ("GET", self._models),
-            "/v1/metadata": ("GET", self._metadata),
-            "/v1/metrics": ("GET", self._scrape),
-            "/v1/health/live": ("GET", self._live),
-            "/v1/health/ready": ("GET", self._ready),
-        }
+        self._pages = About(self._registry, self._metrics, limits).pages
+        # NIM 2.0 names the model by the path alone
+        self._models: dict[str, str | None] = {"/v1/infer": None, **limits.paths}
 
     async def __call__(self, request: Request) -> Response:
-        """One request to one answer and, for /v1/infer, exactly one record."""
+        """One request to one answer and, where it is for detections, exactly one record."""
         start = time.perf_counter()
         claimed = request.headers.get("x-request-id")
         accepted = claimed is None or wire.REQUEST_ID.fullmatch(claimed)
@@ -86,7 +78,7 @@ class Ingress:
             record["status"] = response.status_code
         finally:  # also when Serve cancels the request because its client left
             record |= {"replica": self._replica, "handler_ms": (time.perf_counter() - start) * 1e3}
-            if request.url.path == "/v1/infer":
+            if request.url.path in self._models:
                 self._records.write(record)
                 self._metrics.observe(record)
         response.headers["x-request-id"] = request_id
@@ -113,13 +105,14 @@ class Ingress:
         await self._registry.learn()
 
     async def _route(self, request: Request, record: Record) -> Response:
-        route = self._routes.get(request.url.path)
-        if route is None:
-            raise UnknownPath(f"no such path; there are {', '.join(self._routes)}")
-        method, handler = route
+        path = request.url.path
+        detects = path in self._models
+        if not detects and path not in self._pages:
+            raise UnknownPath(f"no such path; there are {', '.join((*self._models, *self._pages))}")
+        method = "POST" if detects else "GET"
         if request.method != method:
             raise MethodNotAllowed(f"this path takes {method}")
-        return await handler(request, record)
+        return await (self._infer(request, record) if detects else self._pages[path]())
 
     async def _infer(self, request: Request, record: Record) -> Response:
         body = await self._body(request)
@@ -129,7 +122,7 @@ class Ingress:
             "images": len(parsed.images),
             "image_bytes": sum(map(len, parsed.images)),
         }
-        model = await self._choose(parsed.model)
+        model = await self._choose(self._models[request.url.path] or parsed.model)
         record["model"] = model.name
         results = await self._detect(model, parsed.images, record)
         content = wire.response(
@@ -213,79 +206,6 @@ class Ingress:
             ],
         }
         return list(results)
-
-    async def _models(self, request: Request, record: Record) -> Response:
-        found = (await self._registry.current()).values()
-        return _json({"object": "list", "data": [await self._entry(model) for model in found]})
-
-    async def _entry(self, model: Model) -> dict[str, Any]:
-        """One model for /v1/models."""
-        entry: dict[str, Any] = {
-            "id": model.name,
-            "object": "model",
-            "owned_by": "detserve",
-            "ready": model.ready,
-            "replicas": model.replicas,
-        }
-        if model.reason:
-            entry["reason"] = model.reason
-        if not model.ready:
-            return entry
-        described = await self._registry.describe(model)
-        if described is None:
-            return entry | {"ready": False, "reason": "its replica does not answer"}
-        return entry | {"root": described["checkpoint"], **described}
-
-    async def _metadata(self, request: Request, record: Record) -> Response:
-        entries = [await self._entry(model) for model in (await self._registry.current()).values()]
-        ready = [entry for entry in entries if entry["ready"]]
-        return _json(
-            {
-                "version": _version(),
-                "modelInfo": [
-                    {
-                        "shortName": f"{entry['id']}:{entry['bundle_digest'][:12]}",
-                        "modelUrl": entry["root"],
-                    }
-                    for entry in ready
-                ],
-                "assetInfo": [],
-                "licenseInfo": {entry["id"]: entry["licence"] for entry in ready},
-                "limits": self._limits.model_dump(),
-            }
-        )
-
-    async def _scrape(self, request: Request, record: Record) -> Response:
-        models = (await self._registry.current()).values()
-        content = await asyncio.to_thread(self._metrics.scrape, models)
-        return Response(content, media_type=CONTENT_TYPE)
-
-    async def _live(self, request: Request, record: Record) -> Response:
-        return _json({"object": "health.response", "message": "live", "live": True})
-
-    async def _ready(self, request: Request, record: Record) -> Response:
-        models = await self._registry.current()
-        waiting = {model.name: model.reason for model in models.values() if not model.ready}
-        ready = bool(models) and not waiting
-        content: dict[str, Any] = {
-            "object": "health.response",
-            "message": "ready" if ready else "not ready",
-            "ready": ready,
-        }
-        if waiting:
-            content["waiting_for"] = waiting
-        return _json(content, status=200 if ready else 503)
-
-
-def _version() -> str:
-    try:
-        return version("detserve")
-    except PackageNotFoundError:  # run from a checkout that was put on PYTHONPATH
-        return "not installed"
-
-
-def _json(content: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status_code=status, media_type=JSON)
 
 
 def _error(error: DetserveError, request_id: str) -> Response:

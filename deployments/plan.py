@@ -81,6 +81,10 @@ def read(path: Path) -> Plan:
             f"{path.name}: http_options.request_timeout_s is {http.request_timeout_s:g} and the "
             f"ingress's deadline_s {limits.deadline_s:g}: Serve would answer before the ingress can"
         )
+    served = {each.name for each in schema.applications if each.import_path != INGRESS}
+    for bound, model in limits.paths.items():
+        if model not in served:
+            raise ConfigError(f"{path.name}: {bound} is bound to {model}, which is not in the file")
     models, refused = {}, {}
     for each in schema.applications:
         if each.import_path != MODEL:

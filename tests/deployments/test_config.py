@@ -76,6 +76,7 @@ def test_everything_that_may_be_said_is_taken() -> None:
         "max_images": 1,
         "max_pixels": 1,
         "deadline_s": 0.5,
+        "paths": {"/v1/page-elements": "yolox-nano"},
     }
     assert parse(IngressArgs, limits).model_dump() == limits
 
@@ -143,6 +144,8 @@ def test_a_model_begins_with_one_replica_at_least(scaling: dict[str, Any], first
         (IngressArgs, {"max_pixels": 0}, "max_pixels: Input should be greater than or equal"),
         (IngressArgs, {"max_body_mb": 0}, "max_body_mb: Input should be greater than 0"),
         (IngressArgs, {"deadline_s": 0}, "deadline_s: Input should be greater than 0"),
+        (IngressArgs, {"paths": {"/v1/models": "m"}}, "/v1/models is the server's own"),
+        (IngressArgs, {"paths": {"page": "m"}}, "String should match pattern"),
         (IngressArgs, {"replicas": 0}, "replicas: Input should be greater than or equal"),
         (IngressArgs, {"max_images": "all"}, "max_images: Input should be a valid integer"),
     ],

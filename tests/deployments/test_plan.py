@@ -57,6 +57,10 @@ def test_the_shipped_files_are_right(path: Path) -> None:
             "http_options.request_timeout_s is 120 and the ingress's deadline_s 120",
         ),
         (
+            lambda d: d["applications"][0]["args"].update(paths={"/v1/page-elements": "absent"}),
+            "/v1/page-elements is bound to absent, which is not in the file",
+        ),
+        (
             lambda d: d["applications"][0]["args"].update(max_image=3),
             "application ingress: .*max_image: unknown field",
         ),
