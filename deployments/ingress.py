@@ -111,7 +111,7 @@ class Ingress:
             raise UnknownPath(f"no such path; there are {', '.join((*self._models, *self._pages))}")
         method = "POST" if detects else "GET"
         if request.method != method:
-            raise MethodNotAllowed(f"this path takes {method}")
+            raise MethodNotAllowed(method)
         return await (self._infer(request, record) if detects else self._pages[path]())
 
     async def _infer(self, request: Request, record: Record) -> Response:
@@ -209,7 +209,11 @@ class Ingress:
 
 
 def _error(error: DetserveError, request_id: str) -> Response:
-    headers = {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, Overloaded) else None
+    headers = {}
+    if isinstance(error, Overloaded):
+        headers["retry-after"] = str(RETRY_AFTER_S)
+    elif isinstance(error, MethodNotAllowed):
+        headers["allow"] = error.allow
     return Response(
         wire.error_body(error, request_id),
         status_code=error.status,

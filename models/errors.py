@@ -66,8 +66,14 @@ class UnknownPath(RequestError):
 
 
 class MethodNotAllowed(RequestError):
+    """`allow` is the method that the path takes."""
+
     code = "method_not_allowed"
     status = 405
+
+    def __init__(self, allow: str) -> None:
+        super().__init__(f"this path takes {allow}")
+        self.allow = allow
 
 
 class BodyTooLarge(RequestError):

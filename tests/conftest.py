@@ -20,6 +20,7 @@ settings.apply()  # before anything imports Ray, which reads its settings once
 
 PROJECT = Path(__file__).resolve().parents[1]
 COCO_MODELS = ("yolox-nano", "yolov8n-coco")
+BOUND = {"/v1/page-elements": "yolox-nano"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,6 +88,7 @@ class Application:
     def _config(self) -> dict[str, Any]:
         default = yaml.safe_load((PROJECT / "serve_config.yaml").read_text())
         ingress = default["applications"][0]
+        ingress["args"] = {"paths": BOUND}
         return {
             **default,
             "http_options": {**default["http_options"], "port": self.port},

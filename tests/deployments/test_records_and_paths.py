@@ -5,6 +5,8 @@ import uuid
 import pytest
 
 from deployments import records
+from qualification.client import data_url
+from tests.conftest import BOUND
 from tests.deployments.attacker import (
     MIB,
     MODEL,
@@ -12,6 +14,7 @@ from tests.deployments.attacker import (
     SERVED,
     Server,
     of,
+    request,
 )
 
 pytestmark = pytest.mark.slow
@@ -35,11 +38,13 @@ def test_record_of_an_answer_is_complete(server: Server, picture: bytes) -> None
         assert task["queue_ms"] >= 0
 
 
-def test_no_request_has_two_records(server: Server) -> None:
-    """None of all that this module sent so far; a late second record would show here."""
+def test_no_request_has_two_records(server: Server, picture: bytes) -> None:
+    """None of all that this server was sent so far; a late second record would show here."""
+    server.accepts(of(picture))
+    server.refuses(b"", 400, "malformed_request")
     ids = [record["id"] for record in records.read(server.started)]
     given = [one for one in ids if one.startswith(("bad-", "good-", "large-", "half-", "gone-"))]
-    assert given
+    assert len(given) >= 2
     assert len(given) == len(set(given))
 
 
@@ -71,6 +76,17 @@ def test_metadata_has_nims_keys_and_the_limits(server: Server) -> None:
     assert set(SERVED) <= set(document["licenseInfo"])
     assert document["assetInfo"] == []
     assert document["limits"]["max_images"] == 32
+
+
+@pytest.mark.parametrize("named", [None, "another"])
+def test_a_bound_path_is_its_models(server: Server, picture: bytes, named: str | None) -> None:
+    """NIM 2.0's request has no model in its body; one that is named there does not count."""
+    ((path, model),) = BOUND.items()
+    request_id = f"bound-{uuid.uuid4()}"
+    body = request(data_url(picture), model=named)
+    answer = server.http.post(path, content=body, headers={"x-request-id": request_id})
+    assert answer.json() == server.post(request(data_url(picture), model=model)).json()
+    assert server.record(request_id)["model"] == model
 
 
 @pytest.mark.parametrize(("path", "word"), [("live", "live"), ("ready", "ready")])

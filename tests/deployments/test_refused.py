@@ -251,5 +251,6 @@ def test_wrong_path_or_method_is_refused(
     error = check_error(answer.status_code, answer.content, status, code)
     assert error["request_id"] == request_id
     assert answer.headers.get_list("x-request-id") == [request_id]
+    assert ("allow" in answer.headers) == (status == 405)
     assert MARKER not in answer.text
     server.is_unharmed()
